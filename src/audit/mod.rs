@@ -1,0 +1,1 @@
+//! Layer 2: typed facts, hash chain, sinks.

@@ -1,0 +1,2 @@
+//! lakeshore.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Layer 4: lakeshore's commands, one file each.

@@ -1,0 +1,1 @@
+//! Layer 1: the daemon's configuration: file, environment, flags, defaults.

@@ -1,0 +1,1 @@
+//! Layer 3: lakeshore's server: HTTP, hub, store, logs.

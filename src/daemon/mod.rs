@@ -1,0 +1,1 @@
+//! Layer 3: wiring, one state loop, effects, shutdown.

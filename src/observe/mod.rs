@@ -1,0 +1,1 @@
+//! Layer 1: Kubernetes objects → observation; log bytes → chunks with resume points.

@@ -1,0 +1,1 @@
+//! Layer 1: dispatch → `Admitted` or a rejection that names the rule.

@@ -1,0 +1,1 @@
+//! Layer 1: observation → numbered wire reports, kept in memory until they are acknowledged.

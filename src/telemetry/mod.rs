@@ -1,0 +1,1 @@
+//! Layer 2: tracing-subscriber, health and readiness.

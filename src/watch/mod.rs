@@ -1,0 +1,1 @@
+//! Layer 2: reads from Kubernetes: object streams and log follows.

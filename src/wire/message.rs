@@ -1,0 +1,384 @@
+//! Text messages of version 1.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::ResumePoint;
+use crate::types::{Attempt, DispatchId, InstanceName, NodeName, Observation};
+
+/// Daemon → control plane.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum ToControlPlane {
+    /// The first message.
+    Hello(Box<Hello>),
+    /// Sign of life.
+    Heartbeat {},
+    /// The dispatch passed policy and validation; the daemon waits for `accepted_ack` before it creates anything.
+    Accepted {
+        /// The dispatch.
+        dispatch_id: DispatchId,
+        /// Its attempt.
+        attempt: Attempt,
+        /// Kubernetes namespace that the object will be made in.
+        namespace: String,
+    },
+    /// The dispatch is refused and nothing was or will be created for this attempt.
+    Rejected {
+        /// The dispatch.
+        dispatch_id: DispatchId,
+        /// Its attempt.
+        attempt: Attempt,
+        /// Why.
+        rejection: Rejection,
+    },
+    /// What was seen of an instance.
+    Report(Box<Report>),
+    /// A log stream ended.
+    LogEnd {
+        /// The stream.
+        stream: u64,
+        /// Why.
+        reason: LogEndReason,
+        /// Length of the log so far, in bytes.
+        offset: u64,
+    },
+    /// The answer to `check`.
+    CheckResult {
+        /// The request it answers.
+        request: u64,
+        /// One row a check.
+        items: Vec<CheckItem>,
+    },
+    /// The answer to `lookup`.
+    LookupResult {
+        /// The request it answers.
+        request: u64,
+        /// Whether an object of that name exists, and is ours.
+        found: bool,
+        /// An object of that name exists and is not ours.
+        foreign: bool,
+    },
+    /// The node's facts changed.
+    NodeFacts(NodeFacts),
+}
+
+/// Control plane → daemon.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum ToDaemon {
+    /// The session is open.
+    Welcome(Box<Welcome>),
+    /// The session ends; the socket is closed next.
+    Close(Close),
+    /// Sign of life.
+    Heartbeat {},
+    /// `accepted` is on disk: create the object now.
+    AcceptedAck {
+        /// The dispatch.
+        dispatch_id: DispatchId,
+        /// Its attempt.
+        attempt: Attempt,
+    },
+    /// Reports up to these are on disk.
+    Ack(Ack),
+    /// Delete the instance.
+    Cancel {
+        /// The instance.
+        instance: InstanceName,
+    },
+    /// Send the log from `offset` on.
+    LogsFollow {
+        /// Names the stream within this session.
+        stream: u64,
+        /// Whose log.
+        instance: InstanceName,
+        /// How much of it is stored already, in bytes.
+        offset: u64,
+        /// Where to go on.
+        resume: ResumePoint,
+        /// How many bytes may be sent before more credit comes.
+        credit: u64,
+    },
+    /// More bytes of the stream may be sent; everything below `acked` is on disk.
+    LogsCredit {
+        /// The stream.
+        stream: u64,
+        /// Additional bytes.
+        credit: u64,
+        /// Stored length of the log, in bytes.
+        acked: u64,
+    },
+    /// Stop sending the stream.
+    LogsStop {
+        /// The stream.
+        stream: u64,
+    },
+    /// `providers test`: check what the daemon needs in order to work.
+    Check {
+        /// Echoed in the answer.
+        request: u64,
+    },
+    /// Does an object of this name exist in any run namespace?
+    Lookup {
+        /// Echoed in the answer.
+        request: u64,
+        /// The name; it need not be known to the control plane.
+        instance: InstanceName,
+        /// Labels that make it ours for this caller: the three of \[L\] S92.
+        labels: BTreeMap<String, String>,
+        /// Delete it when it is ours.
+        delete: bool,
+    },
+}
+
+/// What a daemon says of itself. Identity comes from the handshake, never from here.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Hello {
+    /// Release of the daemon.
+    pub version: String,
+    /// `node` or `cluster`.
+    pub role: String,
+    /// UID of the namespace `kube-system`, which names the cluster; `None` without the right to read it.
+    #[serde(default)]
+    pub cluster_uid: Option<String>,
+    /// This daemon process; a new value means that it restarted.
+    pub boot_id: String,
+    /// The node.
+    pub node: NodeFacts,
+    /// SHA-256 of the policy file in force, in hex.
+    pub policy_digest: String,
+    /// What this daemon can do beyond version 1; none yet.
+    #[serde(default)]
+    pub capabilities: Vec<String>,
+    /// Objects of ours that the daemon sees or has promised to make.
+    #[serde(default)]
+    pub held: Vec<HeldItem>,
+}
+
+/// Facts about the node, for placement.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NodeFacts {
+    /// Its name; must equal the handshake's.
+    pub name: NodeName,
+    /// UID of the Node object; `None` without the right to read it.
+    #[serde(default)]
+    pub uid: Option<String>,
+    /// Labels.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// Taints.
+    #[serde(default)]
+    pub taints: Vec<Taint>,
+    /// Allocatable resources, as Kubernetes writes quantities.
+    #[serde(default)]
+    pub allocatable: BTreeMap<String, String>,
+    /// Names of the conditions that are `True`, `Ready` among them.
+    #[serde(default)]
+    pub conditions: Vec<String>,
+    /// Cordoned.
+    #[serde(default)]
+    pub unschedulable: bool,
+}
+
+/// A taint of the node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Taint {
+    /// Key.
+    pub key: String,
+    /// Value.
+    #[serde(default)]
+    pub value: String,
+    /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
+    pub effect: String,
+}
+
+/// An object that the daemon holds at `hello`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HeldItem {
+    /// The dispatch it was made for.
+    pub dispatch_id: DispatchId,
+    /// The attempt.
+    pub attempt: Attempt,
+    /// Its name.
+    pub instance: InstanceName,
+}
+
+/// What the control plane answers to `hello`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Welcome {
+    /// Name of the cluster that the enrolment token belongs to; it becomes the label `nymph.dev/install`.
+    pub cluster: String,
+    /// Id of the enrolment: the value of `nymph.dev/install`, a valid label value.
+    pub install: String,
+    /// Names this session.
+    pub session: String,
+    /// Rises with each session of this node; reports carry it, and older ones are ignored.
+    pub epoch: u64,
+    /// Interval of heartbeats, in milliseconds.
+    pub heartbeat_ms: u64,
+    /// After `accepted`, how long until an absent object may be told as lost, in milliseconds.
+    pub lost_after_ms: u64,
+    /// Every dispatch of this place that has not ended.
+    pub open: Vec<OpenItem>,
+}
+
+/// A dispatch that the control plane holds as not ended, at `welcome`. Queued ones follow as dispatches, unasked.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OpenItem {
+    /// The dispatch.
+    pub dispatch_id: DispatchId,
+    /// Its attempt.
+    pub attempt: Attempt,
+    /// Name of its object.
+    pub instance: InstanceName,
+    /// Kubernetes namespace of its object.
+    pub namespace: String,
+    /// How far it had come.
+    pub phase: OpenPhase,
+    /// UID of its object, when it was ever reported.
+    #[serde(default)]
+    pub uid: Option<String>,
+    /// Sequence of the last report on disk; the daemon's next one is higher.
+    pub seq: u64,
+    /// A caller asked for its deletion.
+    #[serde(default)]
+    pub cancel: bool,
+    /// Milliseconds since `accepted` was stored.
+    #[serde(default)]
+    pub accepted_ms_ago: u64,
+}
+
+/// How far an open dispatch had come at the control plane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OpenPhase {
+    /// `accepted` is stored; whether the object was made is not known.
+    Accepted,
+    /// The object was reported.
+    Created,
+}
+
+/// Stored reports.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ack {
+    /// Instance.
+    pub instance: InstanceName,
+    /// Every report of it up to this sequence is on disk.
+    pub seq: u64,
+}
+
+/// What was seen of an instance.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// The dispatch.
+    pub dispatch_id: DispatchId,
+    /// Its attempt.
+    pub attempt: Attempt,
+    /// The instance.
+    pub instance: InstanceName,
+    /// Rises by one with each report of the instance.
+    pub seq: u64,
+    /// The session's epoch.
+    pub epoch: u64,
+    /// What was seen.
+    pub observation: Observation,
+}
+
+/// Why a log stream ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LogEndReason {
+    /// The container ended and its log was read to the end.
+    Complete,
+    /// The object is gone before its log was read to the end: bytes may be missing.
+    Gone,
+    /// The control plane asked to stop.
+    Stopped,
+    /// This daemon does not hold the instance.
+    NotHeld,
+}
+
+/// One row of `providers test`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckItem {
+    /// What was checked.
+    pub name: String,
+    /// Whether it holds.
+    pub ok: bool,
+    /// What was found, and the cure when it does not hold.
+    pub message: String,
+}
+
+/// A refusal that the sender can act on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rejection {
+    /// Stable code.
+    pub code: RejectionCode,
+    /// The policy rule or field at fault, as the owner or sender spells it: `images`, `run_namespaces`, `script`…
+    pub rule: String,
+    /// What is wrong and what to do; never holds a value that could be secret.
+    pub message: String,
+}
+
+/// Codes of [`Rejection`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RejectionCode {
+    /// Forbidden by the cluster owner's policy.
+    PolicyDenied,
+    /// The dispatch is malformed or asks for something impossible.
+    Invalid,
+    /// The object's name is taken by another's object: the next attempt may succeed.
+    NameTaken,
+    /// The cluster refused to create it: forbidden, quota, admission, or a namespace that does not exist.
+    ClusterRefused,
+    /// The daemon takes no work now: it drains, or a precondition (audit, workdir) does not hold.
+    Unavailable,
+    /// Meant for another node or install.
+    Misdirected,
+}
+
+impl fmt::Display for RejectionCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f) // a unit variant serialises to its name
+    }
+}
+
+/// Why the control plane ends a session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Close {
+    /// Stable code.
+    pub code: CloseCode,
+    /// What is wrong and what to do.
+    pub message: String,
+    /// When to try again, in milliseconds; `None` leaves it to the daemon's own backoff.
+    #[serde(default)]
+    pub retry_after_ms: Option<u64>,
+}
+
+/// Codes of [`Close`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CloseCode {
+    /// Terminal: the token is not known, revoked or expired.
+    BadToken,
+    /// Terminal: no common protocol version, or `hello` is malformed.
+    Protocol,
+    /// A newer session of the same node took over.
+    Displaced,
+    /// The control plane goes away; dial again.
+    GoAway,
+}
+
+impl CloseCode {
+    /// Whether dialling again with the same token and release cannot help.
+    pub fn is_terminal(self) -> bool {
+        match self {
+            Self::BadToken | Self::Protocol => true,
+            Self::Displaced | Self::GoAway => false,
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Layer 1: what travels on the websocket between a daemon and the control plane. This is the protocol page.
+//!
+//! The daemon dials out (`wss`, subprotocol [`SUBPROTOCOL`]) with `Authorization: Bearer <enrolment token>` and the
+//! header [`NODE_HEADER`]. One message is one frame; nothing is compressed and nothing is split over frames.
+//!
+//! ```text
+//! daemon                                     control plane
+//!   hello ───────────────────────────────────►   who I am, what I see, what I hold
+//!   ◄─────────────────────────────── welcome     session, epoch, what you owe me (or close, typed)
+//!   ◄────────────────────── dispatch (binary)    envelope + opaque bytes
+//!   accepted | rejected ─────────────────────►
+//!   ◄────────────────────────── accepted_ack     it is on disk: only now the daemon POSTs
+//!   report(seq) ─────────────────────────────►
+//!   ◄───────────────────────────────── ack(seq)
+//!   ◄─────────────── logs_follow, logs_credit
+//!   log chunk (binary), log_end ─────────────►
+//!   ◄──────────────────────── cancel, lookup, check
+//!   heartbeat ◄──────────────────────────────►   every 15 s each way; dead after two missed
+//! ```
+//!
+//! **Text frames** are JSON, at most [`MAX_TEXT`]: [`ToControlPlane`] and [`ToDaemon`], tagged by `type`. Unknown fields
+//! are ignored in them. **Binary frames** are at most [`MAX_BINARY`]: [`Binary`] says how they are laid out. The bytes of a
+//! [`Dispatch`] are opaque to the frame, so that they can be hashed without re-encoding, and unknown fields in them are
+//! *refused*: an old daemon must not start work without a limit that it does not know.
+//!
+//! | version | since | changes |
+//! |---|---|---|
+//! | 1 | 0.1 | first |
+//!
+//! A new version adds a subprotocol name, is offered beside the old one, and each is served at least 12 months.
+//!
+//! This module never names a Kubernetes type, and has no I/O, clock or randomness. Tests: inline and `tests/wire/`.
+
+mod dispatch;
+mod frame;
+mod heartbeat;
+mod message;
+mod resume;
+
+pub use dispatch::{Caller, Dispatch, EnvVar, InvalidDispatch, LaunchDispatch, MAX_SCRIPT, Work, Workdir};
+pub use frame::{Binary, BinaryError, DispatchEnvelope, LogChunk};
+pub use heartbeat::{Beat, HEARTBEAT_INTERVAL, Heartbeat, MISSED_BEATS};
+pub use message::{
+    Ack, CheckItem, Close, CloseCode, HeldItem, Hello, LogEndReason, NodeFacts, OpenItem, OpenPhase, Rejection, RejectionCode, Report, Taint,
+    ToControlPlane, ToDaemon, Welcome,
+};
+pub use resume::ResumePoint;
+
+/// Websocket subprotocol of version 1.
+pub const SUBPROTOCOL: &str = "nymph.v1";
+/// Handshake header that names the daemon's node.
+pub const NODE_HEADER: &str = "x-nymph-node";
+/// Path that daemons dial on the control plane.
+pub const CONNECT_PATH: &str = "/v1/daemon/connect";
+/// Longest text frame, in bytes.
+pub const MAX_TEXT: usize = 1 << 20;
+/// Longest binary frame, in bytes: a dispatch with 900 KiB of script is 1.2 MiB of base64, plus its envelope.
+pub const MAX_BINARY: usize = 2 << 20;
+/// Credit that a log stream starts with and is topped up to, in bytes: what may be under way unacknowledged.
+pub const LOG_CREDIT: u64 = 1 << 20;
+/// Longest payload of one log chunk, in bytes.
+pub const MAX_LOG_CHUNK: usize = 64 << 10;
+
+/// A text frame that could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum TextError {
+    /// The frame is longer than [`MAX_TEXT`].
+    #[error("text frame of {length} bytes is over the limit of {MAX_TEXT}")]
+    TooLong {
+        /// Its length, in bytes.
+        length: usize,
+    },
+    /// The frame is not JSON of a known message.
+    #[error("text frame is not a known message")]
+    Malformed {
+        /// What the JSON reader said.
+        #[source]
+        source: serde_json::Error,
+    },
+}
+
+/// Reads a text frame.
+///
+/// # Errors
+/// [`TextError`] when it is too long, not JSON, or of an unknown `type`. Unknown fields are not an error.
+pub fn decode_text<M: serde::de::DeserializeOwned>(text: &str) -> Result<M, TextError> {
+    if text.len() > MAX_TEXT {
+        return Err(TextError::TooLong { length: text.len() });
+    }
+    serde_json::from_str(text).map_err(|source| TextError::Malformed { source })
+}
+
+/// Writes a text frame.
+///
+/// # Errors
+/// [`TextError`] when the result is over [`MAX_TEXT`]; the caller must not send it.
+pub fn encode_text<M: serde::Serialize>(message: &M) -> Result<String, TextError> {
+    let text = serde_json::to_string(message).map_err(|source| TextError::Malformed { source })?;
+    if text.len() > MAX_TEXT { Err(TextError::TooLong { length: text.len() }) } else { Ok(text) }
+}
