@@ -1,0 +1,73 @@
+{{/* The chart's name, or what overrides it. */}}
+{{- define "nymph.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+
+{{/* The release's full name. A release that is called after the chart does not repeat it. */}}
+{{- define "nymph.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 63 | trimSuffix "-" -}}
+{{- else if contains (include "nymph.name" .) .Release.Name -}}
+{{- .Release.Name | trunc 63 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name (include "nymph.name" .) | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "nymph.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create -}}
+{{- default (include "nymph.fullname" .) .Values.serviceAccount.name -}}
+{{- else -}}
+{{- default "default" .Values.serviceAccount.name -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Name of what stands outside of the release namespace: two releases may share a run namespace, and all share the cluster. */}}
+{{- define "nymph.foreignName" -}}
+{{- printf "%s:%s" .Release.Namespace (include "nymph.fullname" .) -}}
+{{- end -}}
+
+{{- define "nymph.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "nymph.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: node
+{{- end -}}
+
+{{- define "nymph.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{ include "nymph.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/part-of: nymph
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end -}}
+
+{{/* The policy as the daemon reads it. */}}
+{{- define "nymph.policy" -}}
+{{- $filled := dict "version" 1 "run_namespaces" (list .Values.runNamespace.name) -}}
+{{- mustMergeOverwrite $filled (deepCopy .Values.policy) | toYaml -}}
+{{- end -}}
+
+{{/* The daemon's configuration file: what the chart decides, then the owner's words over it. */}}
+{{- define "nymph.config" -}}
+{{- $controlPlane := dict "url" .Values.controlPlane.url "token_file" "/var/run/nymph/token/token" -}}
+{{- if .Values.controlPlane.caSecret.name -}}
+{{- $_ := set $controlPlane "ca_file" "/var/run/nymph/ca/ca.crt" -}}
+{{- end -}}
+{{- with .Values.controlPlane.serverName -}}
+{{- $_ := set $controlPlane "server_name" . -}}
+{{- end -}}
+{{- $config := dict
+      "control_plane" $controlPlane
+      "policy_file" "/etc/nymph/policy.yaml"
+      "workdir" (dict "root" .Values.workdir.root)
+      "health" (dict "listen" (printf "0.0.0.0:%d" (int .Values.health.port)))
+      "log" (dict "filter" .Values.log.filter "format" "json")
+      "drain_seconds" 20 -}}
+{{- mustMergeOverwrite $config (deepCopy .Values.config) | toYaml -}}
+{{- end -}}
+
+{{/* The kubelet waits as long as the daemon drains, and 10 s for it to close its connections. */}}
+{{- define "nymph.terminationGracePeriodSeconds" -}}
+{{- $config := include "nymph.config" . | fromYaml -}}
+{{- add (int $config.drain_seconds) 10 -}}
+{{- end -}}
