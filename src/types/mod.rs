@@ -5,11 +5,14 @@
 
 mod ids;
 mod name;
+mod nearest;
 mod slug;
 mod state;
 
+pub(crate) use ids::hex;
 pub use ids::{Attempt, DispatchId, InvalidId};
 pub use name::{ImageRef, InstanceName, InvalidName, KubeName, KubeNamespace, NodeName, ResourceName};
+pub use nearest::nearest;
 pub use slug::{MAX_LABEL_VALUE, label_key, label_value, slug};
 pub use state::{Observation, Reason, State, advance};
 
