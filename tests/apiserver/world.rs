@@ -1,0 +1,248 @@
+//! One control plane, one daemon, one Node object and one run namespace for each test.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+pub(crate) use crate::shell::{Run, measured, run, run_command};
+
+static NEXT: AtomicU32 = AtomicU32::new(1);
+
+/// Everything that one test owns; gone when it is dropped.
+pub(crate) struct World {
+    /// Run namespace, where instances live.
+    pub(crate) runs: String,
+    /// Namespace of the daemon's account.
+    pub(crate) system: String,
+    pub(crate) node: String,
+    pub(crate) folder: tempfile::TempDir,
+    /// A second run namespace that policy allows and that does not exist.
+    pub(crate) missing: String,
+    port: u16,
+    server: Option<Child>,
+    daemon: Option<Child>,
+    token: String,
+}
+
+impl World {
+    /// A world in which the daemon is connected and provider and mode `p` exist.
+    pub(crate) fn new() -> Self {
+        let world = Self::without_daemon();
+        world.start_daemon_until_connected()
+    }
+
+    fn start_daemon_until_connected(mut self) -> Self {
+        self.start_daemon();
+        self.until("the daemon is connected", || {
+            let daemons = self.lakeshore(&["daemons", "-o", "json"]).json();
+            daemons.as_array()?.iter().any(|d| d["node"] == self.node.as_str() && d["connected"] == true).then_some(())
+        });
+        self
+    }
+
+    pub(crate) fn without_daemon() -> Self {
+        let n = format!("{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a free port").port();
+        let mut world = World {
+            runs: format!("runs-{n}"),
+            system: format!("system-{n}"),
+            missing: format!("missing-{n}"),
+            node: format!("node-{n}"),
+            folder: tempfile::tempdir().expect("a temporary folder"),
+            port,
+            server: None,
+            daemon: None,
+            token: String::new(),
+        };
+        world.install();
+        world.token = run(lakeshore_path(), &["tokens", "create", "--data", world.path("data").to_str().expect("text"), "--name", "test", "--admin"], None)
+            .ok()
+            .text()
+            .trim()
+            .to_owned();
+        world.start_server();
+        let enrolled = world.lakeshore(&["clusters", "enroll", "c", "-o", "json"]).ok().json();
+        world.write("token", enrolled["token"].as_str().expect("a token"));
+        world.lakeshore(&["providers", "add", "p", "--launcher", "Kube", "--kwarg", "dispatch=daemon", "--kwarg", "cluster=c", "--kwarg", "image=localhost/python:1"]).ok();
+        world.lakeshore(&["modes", "add", "p", "--field", "provider=p"]).ok();
+        world
+    }
+
+    /// The chart's own objects, so that the daemon has just the rights that the chart gives; and a Node.
+    fn install(&self) {
+        kubectl(&["create", "namespace", &self.system]).ok();
+        let chart = format!("{}/charts/nymph", env!("CARGO_MANIFEST_DIR"));
+        let namespace = format!("runNamespace.name={}", self.runs);
+        let args = ["template", "nymph", &chart, "--namespace", &self.system, "--set", &namespace, "--set", "controlPlane.url=ws://127.0.0.1:1", "--set", "controlPlane.tokenSecret.name=none"];
+        let rendered = run("helm", &args, None).ok().text();
+        run("kubectl", &["apply", "--namespace", &self.system, "-f", "-"], Some(&rendered)).ok();
+        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": self.node, "labels": {"kubernetes.io/hostname": self.node}}});
+        run("kubectl", &["create", "-f", "-"], Some(&node.to_string())).ok();
+        let ready = json!({"status": {"conditions": [{"type": "Ready", "status": "True", "reason": "Test", "lastHeartbeatTime": null, "lastTransitionTime": null}], "allocatable": {"cpu": "4", "memory": "8Gi", "pods": "110"}, "capacity": {"cpu": "4", "memory": "8Gi", "pods": "110"}}});
+        kubectl(&["patch", "node", &self.node, "--subresource=status", "--type=merge", "-p", &ready.to_string()]).ok();
+        kubectl(&["taint", "node", &self.node, "node.kubernetes.io/not-ready-"]); // admission adds it; there is no controller to take it away
+        self.write("policy.yaml", &format!("version: 1\nrun_namespaces: [{}, {}]\nimages: [\"localhost/*\"]\n", self.runs, self.missing));
+        let account = run("kubectl", &["create", "token", "nymph", "--namespace", &self.system], None).ok().text();
+        let mut config: Value = serde_json::from_slice(&kubectl(&["config", "view", "--raw", "--flatten", "-o", "json"]).ok().stdout).expect("JSON");
+        config["users"] = json!([{"name": "daemon", "user": {"token": account.trim()}}]);
+        config["contexts"][0]["context"]["user"] = json!("daemon");
+        self.write("kubeconfig", &config.to_string());
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) fn write(&self, name: &str, text: &str) {
+        fs::write(self.path(name), text).expect("room for a file");
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    pub(crate) fn start_server(&mut self) {
+        let mut command = Command::new(lakeshore_path());
+        command.args(["serve", "--listen", &self.url(), "--lost-after", "3s", "--launch-wait", "10s"]).arg("--data").arg(self.path("data"));
+        self.server = Some(spawn(&mut command, &self.path("server.log")));
+        self.until("the control plane answers", || (self.lakeshore(&["namespaces", "list"]).code == Some(0)).then_some(()));
+    }
+
+    pub(crate) fn start_daemon(&mut self) {
+        self.start_daemon_with(&format!("ws://{}", self.url()), &self.path("token").clone());
+    }
+
+    pub(crate) fn start_daemon_with(&mut self, url: &str, token: &Path) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_nymph"));
+        self.write("nymph.yaml", &json!({"control_plane": {"url": url, "token_file": token}, "node_name": self.node, "policy_file": self.path("policy.yaml"),
+            "workdir": {"root": self.path("work")}, "health": {"listen": "127.0.0.1:0"}, "kubeconfig": self.path("kubeconfig")}).to_string());
+        command.args(["daemon", "--config"]).arg(self.path("nymph.yaml"));
+        self.daemon = Some(spawn(&mut command, &self.path("daemon.log")));
+    }
+
+    /// SIGKILL.
+    pub(crate) fn kill_daemon(&mut self) {
+        end(self.daemon.take());
+    }
+
+    /// The daemon's process, for a test that kills it while the world is borrowed.
+    pub(crate) fn take_daemon(&mut self) -> Child {
+        self.daemon.take().expect("a daemon was started")
+    }
+
+    /// SIGKILL.
+    pub(crate) fn kill_server(&mut self) {
+        end(self.server.take());
+    }
+
+    pub(crate) fn log(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).unwrap_or_default()
+    }
+
+    pub(crate) fn lakeshore(&self, args: &[&str]) -> Run {
+        let mut command = Command::new(lakeshore_path());
+        run_command(command.args(args).env("LAKESHORE_URL", format!("http://{}", self.url())).env("LAKESHORE_TOKEN", &self.token).env("HOME", self.folder.path()), None)
+    }
+
+    /// Launches in mode `p` without following.
+    pub(crate) fn launch(&self, more: &[&str]) -> Run {
+        let script = self.path("script.py");
+        fs::write(&script, "print('hello')\n").expect("room for a script");
+        let mut args = vec!["launch", "-o", "json", "--detach"];
+        args.extend(more);
+        args.extend(["p", script.to_str().expect("text")]);
+        self.lakeshore(&args)
+    }
+
+    pub(crate) fn launched(&self) -> String {
+        self.launch(&[]).ok().json()["instanceId"].as_str().expect("an instanceId").to_owned()
+    }
+
+    pub(crate) fn instance(&self, id: &str) -> Value {
+        let all = self.lakeshore(&["instances", "-o", "json"]).ok().json();
+        all.as_array().expect("a list").iter().find(|i| i["instanceId"] == id).unwrap_or_else(|| panic!("{id} is not among {all}")).clone()
+    }
+
+    pub(crate) fn until_state(&self, id: &str, state: &str, reason: &str) -> (Value, Duration) {
+        self.until(&format!("{id} is {state}, {reason}"), || Some(self.instance(id)).filter(|i| i["state"] == state && i["reason"] == reason))
+    }
+
+    pub(crate) fn until<T>(&self, what: &str, condition: impl FnMut() -> Option<T>) -> (T, Duration) {
+        crate::shell::until(what, || self.story(), condition)
+    }
+
+    /// Plays the scheduler.
+    pub(crate) fn bind(&self, id: &str) {
+        let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": id}, "target": {"apiVersion": "v1", "kind": "Node", "name": self.node}});
+        let path = format!("/api/v1/namespaces/{}/pods/{id}/binding", self.runs);
+        run("kubectl", &["create", "--raw", &path, "-f", "-"], Some(&binding.to_string())).ok();
+    }
+
+    /// Plays the kubelet.
+    pub(crate) fn status(&self, id: &str, status: &Value) {
+        kubectl(&["patch", "pod", id, "-n", &self.runs, "--subresource=status", "--type=merge", "-p", &json!({"status": status}).to_string()]).ok();
+    }
+
+    pub(crate) fn pods(&self) -> Vec<String> {
+        let pods = kubectl(&["get", "pods", "-n", &self.runs, "-o", "jsonpath={.items[*].metadata.name}"]).ok().text();
+        pods.split_whitespace().map(str::to_owned).collect()
+    }
+
+    fn story(&self) -> String {
+        let mut story = String::new();
+        for name in ["daemon.log", "server.log"] {
+            let log = self.log(name);
+            let tail: Vec<&str> = log.lines().rev().take(40).collect();
+            let _ = writeln!(story, "--- {name}\n{}", tail.into_iter().rev().collect::<Vec<_>>().join("\n"));
+        }
+        let _ = writeln!(story, "--- Pods\n{}", kubectl(&["get", "pods", "-n", &self.runs, "-o", "wide"]).text());
+        let _ = writeln!(story, "--- instances\n{}", self.lakeshore(&["instances"]).text());
+        story
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        end(self.daemon.take());
+        end(self.server.take());
+        let _ = kubectl(&["delete", "node", &self.node, "--wait=false"]);
+    }
+}
+
+pub(crate) fn kubectl(args: &[&str]) -> Run {
+    run("kubectl", args, None)
+}
+
+fn lakeshore_path() -> &'static str {
+    env!("CARGO_BIN_EXE_lakeshore")
+}
+
+fn spawn(command: &mut Command, log: &Path) -> Child {
+    let file = fs::OpenOptions::new().create(true).append(true).open(log).expect("room for a log");
+    command.stdin(Stdio::null()).stdout(file.try_clone().expect("a handle")).stderr(file);
+    command.spawn().expect("our own program starts")
+}
+
+fn end(child: Option<Child>) {
+    if let Some(mut child) = child {
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+}
+
+/// The API server's audit log: what was asked of it, whatever we say of ourselves.
+pub(crate) fn audit() -> Vec<Value> {
+    let log = run(&format!("{}/tests/cluster/cluster", env!("CARGO_MANIFEST_DIR")), &["logs", "audit"], None).ok();
+    log.text().lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+}
+
+/// How often a Pod of this name was created (answers 201).
+pub(crate) fn creates(id: &str) -> usize {
+    let created = |e: &&Value| e["verb"] == "create" && e["objectRef"]["resource"] == "pods" && e["objectRef"]["subresource"].is_null() && e["responseStatus"]["code"] == 201;
+    audit().iter().filter(created).filter(|e| e["objectRef"]["name"] == id || e["requestObject"]["metadata"]["name"] == id).count()
+}

@@ -1,0 +1,160 @@
+# The table of rings and the loop that runs them; sourced by tests/run.
+# shellcheck shell=bash
+
+# name | budget in seconds (short form) | needs | proves
+# A budget is what the ring takes on 2 cores when everything is built, tripled; it is shown, and a ring three times over fails.
+rings_table() {
+  cat <<'T'
+lint|240|cargo fmt, clippy, cargo deny, shellcheck|formatting, lints, licences and bans, shell scripts
+unit|180|cargo|rules, parsers, state machines; arrows between layers
+pure|240|cargo|manifests as snapshots, configuration, wire bytes, CLI messages
+control_plane|120|cargo|lakeshore serve over real HTTP, websocket and SQLite
+chart|60|helm|golden renderings, schema refuses typos, RBAC exact
+apiserver|240|root, a built cluster|daemon and control plane against a real kube-apiserver; RBAC by the chart's own account
+boot|240|root, a built cluster|the test cluster itself: boots, kills, cuts, leaves nothing behind
+cluster|600|root, a built cluster, images|real Pods on two nodes with both charts installed
+T
+}
+
+rings_names() { rings_table | cut -d'|' -f1 | tr '\n' ' '; }
+rings_list() { rings_table | awk -F'|' 'BEGIN { printf "%-14s %7s  %-38s %s\n", "ring", "budget", "needs", "proves" } { printf "%-14s %6ss  %-38s %s\n", $1, $2, $3, $4 }'; }
+ring_known() { rings_table | cut -d'|' -f1 | grep -qx -- "$1"; }
+ring_budget() { rings_table | awk -F'|' -v r="$1" '$1 == r { print $2 }'; }
+
+# Each ring_NAME prints its runners' own output. Its counts are read from the closing lines that cargo test and our scripts
+# print, so a ring that ran nothing shows 0 and fails.
+ring_lint() { "$top/tests/support/lint"; }
+
+ring_unit() {
+  toolchain_rust
+  cargo test --locked --lib --bins
+  cargo test --locked --test layering
+}
+
+ring_pure() {
+  toolchain_rust
+  cargo test --locked --test render --test config --test cli
+}
+
+ring_control_plane() {
+  toolchain_rust
+  cargo test --locked --test control_plane
+}
+
+ring_chart() {
+  tests/cluster/cluster build --parts helm
+  tests/chart/run
+}
+
+ring_apiserver() {
+  toolchain_rust
+  tests/cluster/cluster build --parts apiserver
+  tests/apiserver/run
+}
+
+ring_boot() {
+  tests/cluster/cluster build
+  tests/cluster/test
+}
+
+ring_cluster() {
+  toolchain_rust
+  tests/cluster/ring/run
+}
+
+# Prints why the ring cannot run here, or nothing.
+ring_missing() {
+  case $1 in
+    apiserver | boot | cluster) [ "$(id -u)" = 0 ] || echo "needs root, for namespaces and mounts" ;;
+    lint) command -v cargo-clippy >/dev/null && command -v cargo-fmt >/dev/null || echo "needs rustfmt and clippy beside cargo" ;;
+  esac
+}
+
+# Sums "test result: ok. 3 passed; 0 failed; 1 ignored" and "3 passed, 0 failed, 1 skipped" lines of a log: prints P F S.
+ring_counts() {
+  sed -E 's/\x1b\[[0-9;]*m//g' "$1" | awk '
+    /^test result: / { gsub(/;/, ""); for (i = 2; i <= NF; i++) { if ($i == "passed") p += $(i-1); if ($i == "failed") f += $(i-1); if ($i == "ignored") s += $(i-1) } next }
+    /^([a-z]+: )?[0-9]+ passed, [0-9]+ failed(, [0-9]+ skipped)?$/ { gsub(/,/, ""); for (i = 1; i <= NF; i++) { if ($i == "passed") p += $(i-1); if ($i == "failed") f += $(i-1); if ($i == "skipped") s += $(i-1) } }
+    END { printf "%d %d %d\n", p, f, s }'
+}
+
+rings_run() {
+  local out=${NYMPH_TEST_OUT:-$top/target/rings} ring why started seconds status counts passed failed skipped budget rc=0
+  local -a rows=()
+  mkdir -p "$out"
+  rm -rf "$out/covers" "$out/measures" && mkdir -p "$out/covers" "$out/measures"
+  export NYMPH_COVERS_DIR=$out/covers NYMPH_MEASURES_DIR=$out/measures
+  for ring in "$@"; do
+    budget=$(ring_budget "$ring")
+    why=$(ring_missing "$ring")
+    if [ -n "$why" ]; then
+      if [ "${CI:-}" = true ]; then
+        status=FAILED rc=1
+      else
+        status=skipped
+      fi
+      echo "=== ring $ring: $status, $why" >&2
+      rows+=("$ring|0|0|0|0|$budget|$status|$why")
+      continue
+    fi
+    echo "=== ring $ring (budget $budget s)" >&2
+    started=$SECONDS
+    # A shell of its own: errexit is ignored inside an `if`, also in subshells, and a failing ring must not end the others.
+    if top=$top bash -euo pipefail -c '. tests/support/toolchain; . tests/support/rings.sh; "ring_$1"' ring "$ring" 2>&1 | tee "$out/$ring.log"; then
+      status=ok
+    else
+      status=FAILED
+    fi
+    seconds=$((SECONDS - started))
+    read -r passed failed skipped < <(ring_counts "$out/$ring.log")
+    why=$(grep -hoE '^skipped: .*' "$out/$ring.log" | sed 's/^skipped: //' | paste -sd ';' - | cut -c1-100)
+    if [ "$passed" = 0 ]; then status=FAILED why="ran no test"; fi
+    if [ "$failed" != 0 ]; then status=FAILED; fi
+    if [ $seconds -gt $((budget * 3)) ] && ! ring_built "$out/$ring.log"; then status=FAILED why="took over three times its budget"; fi
+    [ $status = ok ] || rc=1
+    rows+=("$ring|$passed|$failed|$skipped|$seconds|$budget|$status|$why")
+  done
+  rings_report "$out" "${rows[@]}"
+  return $rc
+}
+
+# A run that had to compile is not held to the budget, which is for tests.
+ring_built() { grep -qE '^ +Compiling |^building |(^| )built in ' "$1"; }
+
+rings_report() {
+  local out=$1 row total_passed=0 total_failed=0 total_skipped=0 ring passed failed skipped seconds budget status why
+  shift
+  printf '\n%-14s %7s %7s %8s %9s %8s  %-8s %s\n' ring passed failed skipped seconds budget result why
+  for row in "$@"; do
+    IFS='|' read -r ring passed failed skipped seconds budget status why <<<"$row"
+    printf '%-14s %7s %7s %8s %9s %8s  %-8s %s\n' "$ring" "$passed" "$failed" "$skipped" "$seconds" "$budget" "$status" "$why"
+    total_passed=$((total_passed + passed)) total_failed=$((total_failed + failed)) total_skipped=$((total_skipped + skipped))
+  done
+  rings_measured "$out/measures"
+  rings_covered "$out/covers"
+  if [ -n "${NYMPH_LONG:-}" ]; then rings_record "$@"; fi
+  printf '\n%d passed, %d failed, %d skipped\n' "$total_passed" "$total_failed" "$total_skipped"
+}
+
+# What tests measured against a limit that an issue states: `name|seconds|limit`. A test fails at three times the limit.
+rings_measured() {
+  [ -z "$(cat "$1"/* 2>/dev/null)" ] || { printf '\n%-60s %9s %9s\n' measured seconds limit && sort "$1"/* | awk -F'|' '{ printf "%-60s %9.2f %9.2f\n", $1, $2, $3 }'; }
+}
+
+# Requirements registered by tests that ran in this run.
+rings_covered() {
+  local n
+  n=$(cat "$1"/* 2>/dev/null | sort -u -V | paste -sd ' ' -)
+  [ -z "$n" ] || printf '\nrequirements registered by tests that ran: %s\n' "$n"
+}
+
+# The last long run, for the record: date, machine, one object a ring.
+rings_record() {
+  mkdir -p "$top/tests/results"
+  {
+    printf '{\n  "date": "%s",\n  "machine": "%s cores, %s, Linux %s",\n  "rings": [\n' \
+      "$(date -u +%Y-%m-%dT%H:%M:%SZ)" "$(nproc)" "$(awk '/MemTotal/ { printf "%d GiB", $2 / 1048576 + 0.5 }' /proc/meminfo)" "$(uname -r)"
+    printf '%s\n' "$@" | awk -F'|' '{ printf "%s    {\"ring\": \"%s\", \"passed\": %d, \"failed\": %d, \"skipped\": %d, \"seconds\": %d, \"result\": \"%s\"}", (NR > 1 ? ",\n" : ""), $1, $2, $3, $4, $5, $7 } END { print "" }'
+    printf '  ]\n}\n'
+  } >"$top/tests/results/long.json"
+}
