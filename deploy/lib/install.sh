@@ -1,0 +1,114 @@
+# shellcheck shell=bash disable=SC2154 # variables in lower case are set by deploy/demo
+# The control plane and the daemon, by their charts, and what a launch needs. Every step may be done again. No secret is ever on
+# a command line, where the process list would show it: tokens go through environment and standard input.
+
+release_in() { case $1 in nymph-system) echo nymph ;; *) echo "$1" ;; esac; }
+
+# demo_made NAMESPACE: it is there, and it was the demo that made it.
+demo_made() { [ "$(kube get namespace "$1" --ignore-not-found -o 'jsonpath={.metadata.labels.nymph\.dev/demo}')" = true ]; }
+
+# make_namespace NAME: a namespace of somebody else's making is not touched.
+make_namespace() {
+  local there
+  there=$(kube get namespace "$1" --ignore-not-found -o name)
+  if [ -z "$there" ]; then
+    kube create namespace "$1"
+    kube label namespace "$1" nymph.dev/demo=true >/dev/null
+  elif ! demo_made "$1"; then
+    die "the cluster has a namespace '$1' that the demo did not make: is nymph installed there? The demo would change it"
+  fi
+}
+
+image_key() { cat "$(dirname "$("$here/image" tar "$1")")/$1.key"; }
+
+# image_values NAME: a new image under the old tag restarts what runs.
+image_values() {
+  printf -- '--set-string podAnnotations.demo/image=%s\n' "$(image_key "$1")"
+  if [ -n "$registry" ]; then printf -- '--set image.repository=%s --set image.pullPolicy=Always\n' "$registry/$1"; fi
+}
+
+install_chart() { # RELEASE NAMESPACE FLAGS…
+  local release=$1 namespace=$2 values
+  shift 2
+  read -ra values <<<"$(image_values "$release" | xargs)"
+  helm_here upgrade --install "$release" "$root/charts/$release" --namespace "$namespace" "${values[@]}" "$@" >"$state/helm-$release.log" 2>&1 ||
+    { cat "$state/helm-$release.log"; return 1; }
+  grep -E '^(STATUS|REVISION): ' "$state/helm-$release.log" | xargs
+}
+
+# rollout KIND/NAME NAMESPACE: says what is wrong when it does not come up.
+rollout() {
+  kube rollout status "$1" --namespace "$2" --timeout 180s && return 0
+  kube get pods --namespace "$2" -o wide
+  kube get events --namespace "$2" --sort-by .lastTimestamp | tail -n 8
+  kube logs "$1" --namespace "$2" --tail 15
+  return 1
+}
+
+install_control_plane() {
+  make_namespace lakeshore
+  install_chart lakeshore lakeshore --set persistence.enabled=false
+  rollout statefulset/lakeshore lakeshore
+}
+
+# reach_control_plane: from the person's own shell, as its first admin.
+reach_control_plane() {
+  "$target"_reach
+  LAKESHORE_URL=http://127.0.0.1:$lakeshore_port
+  LAKESHORE_TOKEN=$(kube get secret lakeshore-admin-token --namespace lakeshore -o 'jsonpath={.data.token}' | base64 -d)
+  LAKESHORE_NAMESPACE=default
+  export LAKESHORE_URL LAKESHORE_TOKEN LAKESHORE_NAMESPACE
+  wait_until 20 "the control plane at $LAKESHORE_URL" "$bin/lakeshore" clusters list
+  write_env
+  "$bin/lakeshore" version
+}
+
+enrolled() { "$bin/lakeshore" clusters list -o json | grep -q '"name": *"demo"'; }
+
+has_token() { [ -n "$(kube get secret nymph-token --namespace nymph-system --ignore-not-found -o name)" ]; }
+
+enrol() {
+  local answer
+  make_namespace nymph-system
+  if enrolled && has_token; then
+    echo "cluster demo is enrolled, and its token is in Secret nymph-token"
+    return 0
+  fi
+  answer=$("$bin/lakeshore" clusters enroll demo -o json)
+  grep -o 'nymph_enrol_[A-Za-z0-9_-]\{43\}' <<<"$answer" | head -n 1 | tr -d '\n' |
+    kube create secret generic nymph-token --namespace nymph-system --from-file=token=/dev/stdin --dry-run=client -o yaml |
+    kube apply -f -
+  # A daemon takes up a new token by itself, once the kubelet has renewed the file: a minute that nobody wants to watch.
+  if [ -n "$(kube get daemonset nymph --namespace nymph-system --ignore-not-found -o name)" ]; then
+    kube rollout restart daemonset/nymph --namespace nymph-system
+  fi
+}
+
+install_daemon() {
+  install_chart nymph nymph-system --set controlPlane.url=ws://lakeshore.lakeshore.svc --set controlPlane.tokenSecret.name=nymph-token \
+    --set-string 'runNamespace.labels.nymph\.dev/demo=true'
+  # Ready means connected.
+  rollout daemonset/nymph nymph-system
+  "$bin/lakeshore" daemons
+}
+
+add_provider() {
+  "$bin/lakeshore" providers add demo --force --launcher Kube --kwarg dispatch=daemon --kwarg cluster=demo --kwarg "image=$python_image"
+  if "$bin/lakeshore" modes show demo >/dev/null 2>&1; then "$bin/lakeshore" modes remove demo; fi
+  "$bin/lakeshore" modes add demo --field provider=demo --field 'env={"GREETING": "Hello from a Pod that the control plane never had a kubeconfig for"}'
+  "$bin/lakeshore" providers test demo
+}
+
+# write_env: for `eval "$(deploy/demo env)"`.
+write_env() {
+  (
+    umask 077
+    {
+      # shellcheck disable=SC2016 # expands in the person's shell
+      printf 'export PATH=%q:"$PATH"\n' "$bin"
+      printf 'export %s=%q\n' KUBECONFIG "$kubeconfig" LAKESHORE_URL "$LAKESHORE_URL" LAKESHORE_TOKEN "$LAKESHORE_TOKEN" \
+        LAKESHORE_NAMESPACE "$LAKESHORE_NAMESPACE"
+      [ "$target" != own ] || printf 'export %s=%q\n' NYMPH_CLUSTER "$name"
+    } >"$state/env"
+  )
+}
