@@ -52,11 +52,9 @@ bin_dir() {
 compile() {
   local expected=$1 log=$work/go.log pid next=15 began=$SECONDS
   shift
-  "$@" >"$log" 2>&1 </dev/null 8>&- &
+  # The compiler goes when this script goes, however that ends.
+  setpriv --pdeathsig KILL "$@" >"$log" 2>&1 </dev/null 8>&- &
   pid=$!
-  # The build goes when whoever asked for it goes.
-  # shellcheck disable=SC2064 # the pid of now
-  trap "kill $pid 2>/dev/null || true" EXIT
   while kill -0 "$pid" 2>/dev/null; do
     sleep 0.5
     if [ "$((SECONDS - began))" -ge "$next" ]; then
@@ -64,7 +62,6 @@ compile() {
       say "    … $part: $(grep -cvE '^(go: |#)' "$log" || true)$expected packages, $((SECONDS - began)) s"
     fi
   done
-  trap - EXIT
   wait "$pid" || { grep -vE '^[a-z0-9./_-]+$' "$log" | tail -n 30 >&2; die "$part did not build; the whole log: $log"; }
 }
 
