@@ -1,8 +1,8 @@
 //! Refusals, and the opening of a dispatch's bytes.
 
-pub use crate::wire::{Rejection, RejectionCode};
 use crate::error::Chain;
 use crate::wire::{Dispatch, InvalidDispatch};
+pub use crate::wire::{Rejection, RejectionCode};
 
 /// A refusal of something that is malformed or impossible, whoever owns the cluster.
 pub fn invalid(field: &str, message: impl Into<String>) -> Rejection {
@@ -21,7 +21,9 @@ pub fn parse_dispatch(bytes: &[u8]) -> Result<Dispatch, Rejection> {
 pub(super) fn from_wire(error: &InvalidDispatch) -> Rejection {
     let field = match error {
         InvalidDispatch::Malformed { .. } | InvalidDispatch::Version { .. } => "dispatch",
-        InvalidDispatch::NotBase64 { .. } | InvalidDispatch::NotUtf8 { .. } | InvalidDispatch::Nul { .. } | InvalidDispatch::ScriptTooLong => "script",
+        InvalidDispatch::NotBase64 { .. } | InvalidDispatch::NotUtf8 { .. } | InvalidDispatch::Nul { .. } | InvalidDispatch::ScriptTooLong => {
+            "script"
+        }
     };
     invalid(field, Chain(error).to_string())
 }

@@ -115,7 +115,10 @@ fn labels(labels: &BTreeMap<String, String>) -> Result<BTreeMap<String, String>,
             return Err(invalid("labels", format!("label {shown:?} is reserved; only nymph and Kubernetes set it")));
         }
         if !value.is_empty() && label_value(value) != *value {
-            return Err(invalid("labels", format!("the value of label {shown:?} is not a label value: at most 63 letters, digits, '-', '_' and '.'")));
+            return Err(invalid(
+                "labels",
+                format!("the value of label {shown:?} is not a label value: at most 63 letters, digits, '-', '_' and '.'"),
+            ));
         }
     }
     Ok(labels.clone())

@@ -1,10 +1,13 @@
 //! "Did you mean …": the nearest of the words that are known.
 
-/// The candidate that needs the fewest edits to become `word`, when that is few enough to be a slip of the hand.
+/// The candidate that needs the fewest edits to become `word`, when that is few enough to be a slip of the hand, or that `word` begins.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let length = word.chars().count();
     // A third of the word: `urll` is near `url`, but nothing is near to everything.
-    let most = word.chars().count().div_ceil(3);
-    candidates.into_iter().map(|candidate| (edits(word, candidate), candidate)).filter(|(edits, _)| *edits <= most).min().map(|(_, candidate)| candidate)
+    let most = length.div_ceil(3);
+    let begun = |candidate: &str| length >= 3 && candidate.starts_with(word);
+    let near = |candidate: &'a str| (if begun(candidate) { 1 } else { edits(word, candidate) }, candidate);
+    candidates.into_iter().map(near).filter(|(edits, _)| *edits <= most).min().map(|(_, candidate)| candidate)
 }
 
 /// Levenshtein's distance, by rows.
@@ -44,6 +47,7 @@ mod tests {
         assert_eq!(nearest("tokenfile", known), Some("token_file"));
         assert_eq!(nearest("urls", known), Some("url"));
         assert_eq!(nearest("servername", known), Some("server_name"));
+        assert_eq!(nearest("token", known), Some("token_file"));
         assert_eq!(nearest("replicas", known), None);
     }
 }
