@@ -94,8 +94,7 @@ install_daemon() {
 
 add_provider() {
   "$bin/lakeshore" providers add demo --force --launcher Kube --kwarg dispatch=daemon --kwarg cluster=demo --kwarg "image=$python_image"
-  if "$bin/lakeshore" modes show demo >/dev/null 2>&1; then "$bin/lakeshore" modes remove demo; fi
-  "$bin/lakeshore" modes add demo --field provider=demo --field 'env={"GREETING": "Hello from a Pod that the control plane never had a kubeconfig for"}'
+  "$bin/lakeshore" modes add demo --force --field provider=demo --field 'env={"GREETING": "Hello from a Pod that the control plane never had a kubeconfig for"}'
   "$bin/lakeshore" providers test demo
 }
 
