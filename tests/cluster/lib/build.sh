@@ -125,7 +125,7 @@ build_part() {
   dir=$(part_dir "$part")
   [ ! -d "$dir" ] || return 0
   say "  $(basename "$dir"): building"
-  work=$cache/tmp/$part
+  work=$cache/build.tmp/$part
   out=$work.out
   rm -rf "$work" "$out"
   mkdir -p "$work" "$out" "$cache/parts"
@@ -161,13 +161,13 @@ build_missing() {
   local part missing=() began=$SECONDS
   for part in "$@"; do have_part "$part" || missing+=("$part"); done
   if [ "${#missing[@]}" -gt 0 ]; then
-    mkdir -p "$cache/tmp"
+    mkdir -p "$cache/build.tmp"
     exec 8>"$cache/build.lock"
     flock -n 8 || { say "cluster: another build is running, waiting for it"; flock 8; }
     prepare_toolchain "${missing[@]}"
     say "cluster: building into $cache: ${missing[*]} (once; Kubernetes takes 10 minutes on 2 cores)"
     for part in "${missing[@]}"; do build_part "$part"; done
-    rm -rf "$cache/tmp" # Go's build cache of 3 GB among it: only finished programs are kept
+    rm -rf "$cache/build.tmp" # Go's build cache of 3 GB among it: only finished programs are kept
     exec 8>&-
     say "cluster: built in $((SECONDS - began)) s"
   fi
@@ -179,7 +179,7 @@ prepare_toolchain() {
   . "$here/../support/toolchain"
   toolchain_packages "${build_packages[@]}" "${run_packages[@]}" || die "the build needs those Debian packages"
   [ "$*" = images ] || toolchain_go || die "the build needs Go"
-  export GOCACHE=$cache/tmp/gocache GOFLAGS="-buildvcs=false -mod=readonly" GOWORK=off
+  export GOCACHE=$cache/build.tmp/gocache GOFLAGS="-buildvcs=false -mod=readonly" GOWORK=off
 }
 
 verb_build() {
