@@ -77,7 +77,7 @@ fn problems(tree: &BTreeMap<String, String>) -> Vec<String> {
             problems.push(format!("{path}: {lines} lines without tests, the limit is {limit}: split it by what changes together"));
         }
         let parts: Vec<&str> = path.trim_start_matches("src/").trim_end_matches(".rs").split('/').collect();
-        let is_test_file = parts.last() == Some(&"tests") || parts.contains(&"tests");
+        let is_test_file = parts.last().is_some_and(|file| *file == "tests" || file.ends_with("_tests")) || parts.contains(&"tests");
         if let Some(from) = modules.iter().position(|m| m.name == parts[0]).filter(|_| !is_test_file) {
             check_file(&modules, from, path, &code, &mut problems);
         }

@@ -1,0 +1,107 @@
+//! `lakeshore tokens`: what callers show to the control plane.
+
+use std::path::PathBuf;
+
+use clap::Subcommand;
+use secrecy::ExposeSecret;
+use serde_json::{Value, json};
+
+use super::failure::Failure;
+use super::output::{self, Format};
+use super::session::Session;
+use super::settings::ConnectionArgs;
+use super::terminal::note;
+use crate::control_plane::{NewToken, create_token};
+
+pub(super) const EXAMPLE: &str = "\
+Examples:
+  lakeshore tokens create --data ./lakeshore-data --name me --admin      the first one, on the server itself
+  lakeshore tokens create --name ci --namespace team-a --namespace team-b
+  lakeshore tokens revoke 3
+
+A token is shown once. --data needs access to the server's data folder, not a token.";
+
+/// What to do with tokens.
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Create a token, and print it
+    #[command(after_help = EXAMPLE)]
+    Create(CreateArgs),
+    /// List the tokens, without what is secret of them
+    List,
+    /// Revoke a token: it is refused from now on
+    Revoke(RevokeArgs),
+}
+
+/// A token to create. The namespaces that it sees are those of the global `--namespace`, which may be repeated here.
+#[derive(Debug, clap::Args)]
+pub(super) struct CreateArgs {
+    /// Name of the token; shown as who asked
+    #[arg(long, value_name = "NAME")]
+    name: String,
+    /// May do everything, in every namespace; otherwise name those that it sees by --namespace, repeatedly
+    #[arg(long)]
+    admin: bool,
+    /// Data folder of the server on this machine, running or not; no token is needed then
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+}
+
+/// A token to revoke.
+#[derive(Debug, clap::Args)]
+pub(super) struct RevokeArgs {
+    /// Id of the token, as `tokens list` shows it
+    #[arg(value_name = "ID")]
+    id: String,
+}
+
+/// Carries out the command. Namespaces are what a new token sees here, not where the command works.
+pub(super) async fn run(command: Command, connection: &ConnectionArgs, format: Format) -> Result<(), Failure> {
+    let session = || Session::open(&ConnectionArgs { namespaces: Vec::new(), ..connection.clone() }, format);
+    match command {
+        Command::Create(CreateArgs { data: Some(data), name, admin }) => create_in_data(data, request(name, admin, connection)?, format).await,
+        Command::Create(args) => create(request(args.name, args.admin, connection)?, &session()?).await,
+        Command::List => {
+            let rows = session()?.client.get(&["v1", "tokens"], &[]).await?;
+            let columns = [("ID", "id"), ("NAME", "name"), ("ADMIN", "admin"), ("NAMESPACES", "namespaces"), ("CREATED", "createdAt")];
+            output::list(format, &rows, &columns, "no tokens")
+        }
+        Command::Revoke(args) => {
+            session()?.client.delete(&["v1", "tokens", &args.id]).await?;
+            output::done(format, &format!("revoked token {}", args.id), &json!({"id": args.id}))
+        }
+    }
+}
+
+fn request(name: String, admin: bool, connection: &ConnectionArgs) -> Result<NewToken, Failure> {
+    let namespaces = connection.namespaces.clone();
+    match (admin, namespaces.is_empty()) {
+        (false, true) => Err(Failure::usage("say what the token may see: --namespace NAME, or --admin for everything")),
+        (true, false) => Err(Failure::usage("--admin sees every namespace: leave --namespace out")),
+        _ => Ok(NewToken { name, admin, namespaces }),
+    }
+}
+
+/// Creates a token in a data folder on this machine, without the network.
+async fn create_in_data(data: PathBuf, request: NewToken, format: Format) -> Result<(), Failure> {
+    let created = tokio::task::spawn_blocking(move || create_token(&data, request)).await;
+    let created = created.map_err(|e| Failure::Runtime { source: e.into() })?.map_err(Failure::Token)?;
+    let token = created.token.expose_secret();
+    print(format, &json!({"id": created.id, "name": created.name, "token": token}), token)
+}
+
+async fn create(request: NewToken, session: &Session) -> Result<(), Failure> {
+    let body = json!({"name": request.name, "admin": request.admin, "namespaces": request.namespaces});
+    let created = session.client.post(&["v1", "tokens"], &body).await?;
+    let token = created.get("token").and_then(Value::as_str).ok_or_else(|| session.client.confused("a new token without its text"))?;
+    print(session.format, &created, token)
+}
+
+fn print(format: Format, answer: &Value, token: &str) -> Result<(), Failure> {
+    if format != Format::Table {
+        return output::object(format, answer);
+    }
+    output::write(&format!("{token}\n"))?;
+    note("the token is shown only now; keep it, for example as LAKESHORE_TOKEN");
+    Ok(())
+}
