@@ -36,12 +36,16 @@ install_chart() { # RELEASE NAMESPACE FLAGS…
   grep -E '^(STATUS|REVISION): ' "$state/helm-$release.log" | xargs
 }
 
-# rollout KIND/NAME NAMESPACE: says what is wrong when it does not come up.
+# rollout KIND/NAME NAMESPACE: waits until it is up; gives up at once when its containers end or cannot be started, and says why.
 rollout() {
-  kube rollout status "$1" --namespace "$2" --timeout 180s && return 0
+  local deadline=$(($(now_ms) + 180000)) bad='CrashLoopBackOff|ErrImage|ImagePullBackOff|InvalidImageName|CreateContainer'
+  while [ "$(now_ms)" -lt $deadline ]; do
+    if kube rollout status "$1" --namespace "$2" --timeout 2s 2>/dev/null; then return 0; fi
+    if kube get pods --namespace "$2" -o 'jsonpath={.items[*].status.containerStatuses[*].state.waiting.reason}' | grep -qE "$bad"; then break; fi
+  done
   kube get pods --namespace "$2" -o wide
   kube get events --namespace "$2" --sort-by .lastTimestamp | tail -n 8
-  kube logs "$1" --namespace "$2" --tail 15
+  kube logs "$1" --namespace "$2" --tail 15 || true
   return 1
 }
 

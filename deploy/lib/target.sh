@@ -64,6 +64,7 @@ own_load() {
   fi
   own_cluster load "$("$here/image" tar nymph)" "$("$here/image" tar lakeshore)"
   echo "$key" >"$state/loaded"
+  echo "both nodes have them now"
 }
 
 own_reach() {
