@@ -127,8 +127,8 @@ is_mounted() { awk -v p="$1" '$5 == p { found = 1 } END { exit !found }' /proc/s
 lock_cluster() {
   local lock=$clusters/.$name.lock
   while :; do
-    mkdir -p "$clusters"
-    exec 9>"$lock"
+    mkdir -p "$clusters" || die "cannot make the scratch folder $clusters"
+    { exec 9>"$lock"; } 2>/dev/null || continue # the folder went in between
     flock -n 9 || { say "cluster: another command is working on '$name', waiting for it"; flock 9; }
     [ "$(stat -Lc %i "/proc/$$/fd/9")" != "$(stat -c %i "$lock" 2>/dev/null)" ] || return 0
   done

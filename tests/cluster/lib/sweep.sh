@@ -42,19 +42,28 @@ sweep_processes() {
 sweep() {
   sweep_processes
   rm -rf --one-file-system "$scratch"
-  rmdir "$clusters" 2>/dev/null || true # the last one
+}
+
+# unlock for good: with the last cluster their folder goes too.
+forget_lock() {
+  rm -f "$clusters/.$name.lock"
+  rmdir "$clusters" 2>/dev/null || true
 }
 
 verb_down() {
   local left pid
   require_root
   lock_cluster
-  remnants || { rm -f "$clusters/.$name.lock"; say "cluster: '$name' is not up, nothing to take down"; return 0; }
+  if ! remnants; then
+    forget_lock
+    say "cluster: '$name' is not up, nothing to take down"
+    return 0
+  fi
   left=$(comm -23 <(strangers | sort) <(cgroup_pids | sort))
   for pid in $left; do
     say "cluster: process $pid still runs in the network of '$name' and was not started by it, it is left: $(tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null || true)"
   done
-  rm -f "$clusters/.$name.lock"
   sweep
+  forget_lock
   say "cluster: '$name' is down"
 }
