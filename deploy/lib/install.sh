@@ -41,7 +41,7 @@ rollout() {
   local deadline=$(($(now_ms) + 180000)) bad='CrashLoopBackOff|ErrImage|ImagePullBackOff|InvalidImageName|CreateContainer'
   while [ "$(now_ms)" -lt $deadline ]; do
     if kube rollout status "$1" --namespace "$2" --timeout 2s 2>/dev/null; then return 0; fi
-    if kube get pods --namespace "$2" -o 'jsonpath={.items[*].status.containerStatuses[*].state.waiting.reason}' | grep -qE "$bad"; then break; fi
+    if kube get pods --namespace "$2" -o 'jsonpath={.items[*].status.containerStatuses[*].state.waiting.reason}' | grep -E "$bad"; then break; fi
   done
   kube get pods --namespace "$2" -o wide
   kube get events --namespace "$2" --sort-by .lastTimestamp | tail -n 8
@@ -67,21 +67,28 @@ reach_control_plane() {
   "$bin/lakeshore" version
 }
 
-enrolled() { "$bin/lakeshore" clusters list -o json | grep -q '"name": *"demo"'; }
+enrolled() { "$bin/lakeshore" clusters list -o json | grep "\"name\": *\"$1\"" >/dev/null; }
 
-has_token() { [ -n "$(kube get secret nymph-token --namespace nymph-system --ignore-not-found -o name)" ]; }
-
+# enrol sets $cluster: the name that the token in the Secret belongs to. A token is shown once: where one side has lost it (the
+# Secret was deleted, or the control plane, which has no volume here), the cluster is enrolled anew, under the next name.
 enrol() {
-  local answer
+  local answer n
   make_namespace nymph-system
-  if enrolled && has_token; then
-    echo "cluster demo is enrolled, and its token is in Secret nymph-token"
+  cluster=$(kube get secret nymph-token --namespace nymph-system --ignore-not-found -o 'jsonpath={.metadata.labels.demo/cluster}')
+  if [ -n "$cluster" ] && enrolled "$cluster"; then
+    echo "cluster $cluster is enrolled, and its token is in Secret nymph-token"
     return 0
   fi
-  answer=$("$bin/lakeshore" clusters enroll demo -o json)
-  grep -o 'nymph_enrol_[A-Za-z0-9_-]\{43\}' <<<"$answer" | head -n 1 | tr -d '\n' |
+  cluster=demo
+  for n in {2..99}; do
+    enrolled "$cluster" || break
+    cluster=demo-$n
+  done
+  answer=$("$bin/lakeshore" clusters enroll "$cluster" -o json)
+  grep -o 'nymph_enrol_[A-Za-z0-9_-]\{43\}' <<<"$answer" | sed -n 1p | tr -d '\n' |
     kube create secret generic nymph-token --namespace nymph-system --from-file=token=/dev/stdin --dry-run=client -o yaml |
-    kube apply -f -
+    kube label --local --filename - "demo/cluster=$cluster" -o yaml |
+    kube apply --server-side --force-conflicts --filename -
   # A daemon takes up a new token by itself, once the kubelet has renewed the file: a minute that nobody wants to watch.
   if [ -n "$(kube get daemonset nymph --namespace nymph-system --ignore-not-found -o name)" ]; then
     kube rollout restart daemonset/nymph --namespace nymph-system
@@ -97,7 +104,7 @@ install_daemon() {
 }
 
 add_provider() {
-  "$bin/lakeshore" providers add demo --force --launcher Kube --kwarg dispatch=daemon --kwarg cluster=demo --kwarg "image=$python_image"
+  "$bin/lakeshore" providers add demo --force --launcher Kube --kwarg dispatch=daemon --kwarg "cluster=$cluster" --kwarg "image=$python_image"
   "$bin/lakeshore" modes add demo --force --field provider=demo --field 'env={"GREETING": "Hello from a Pod that the control plane never had a kubeconfig for"}'
   "$bin/lakeshore" providers test demo
 }

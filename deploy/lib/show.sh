@@ -2,7 +2,7 @@
 # One launch, and all that can be seen of it: the output as it comes, how it ended, the file on the node, the audit lines.
 
 # field NAME: of the first object of a JSON list on standard input, be it written on one line or on many.
-field() { tr ',{}' '\n' | sed -n "s/^ *\"$1\": *\"\{0,1\}\([^\"]*\)\"\{0,1\} *$/\1/p" | head -n 1; }
+field() { tr ',{}' '\n' | sed -n "s/^ *\"$1\": *\"\{0,1\}\([^\"]*\)\"\{0,1\} *$/\1/p" | sed -n 1p; }
 
 launch_and_follow() {
   local code=0 newest
@@ -17,7 +17,7 @@ launch_and_follow() {
 }
 
 show_end() {
-  "$bin/lakeshore" instances | head -n 5
+  "$bin/lakeshore" instances | sed -n 1,5p
   kube get pod "$instance" --namespace nymph-runs -o wide
 }
 

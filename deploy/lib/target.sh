@@ -159,7 +159,7 @@ given_reach() {
 
 # stop_port_forward PID: only if that process is still ours.
 stop_port_forward() {
-  if tr '\0' ' ' <"/proc/$1/cmdline" 2>/dev/null | grep -q "port-forward service/lakeshore"; then kill "$1" 2>/dev/null || true; fi
+  if tr '\0' ' ' <"/proc/$1/cmdline" 2>/dev/null | grep "port-forward service/lakeshore" >/dev/null; then kill "$1" 2>/dev/null || true; fi
   rm -f "$state/port-forward.pid"
 }
 
