@@ -1,9 +1,33 @@
-//! Layer 3: the control plane, `lakeshore serve`.
+//! Layer 3: the control plane, `lakeshore serve`. It takes requests from people and gives work to daemons, without ever
+//! holding a cluster's credentials.
+//!
+//! ```text
+//! callers ─► listen ─► http ─► launch, placement (pure)
+//!                        │
+//!                        ▼
+//!                      store ◄── hub ◄══ websockets of daemons
+//!                                 └─► logs (segment files)
+//! ```
+//!
+//! Whatever decides is a row in [`store`] and is there before anybody is told; `http` answers from it and `hub` writes to it.
+//! Tests: inline for what is pure, `store/conformance.rs` for any store, `tests/control_plane/` over real sockets and files.
 
 mod admin_socket;
+mod changes;
+mod http;
+mod hub;
+mod launch;
+mod listen;
+mod logs;
 mod options;
+mod placement;
 mod server;
+mod store;
+mod tls;
+mod tokens;
 
 pub use admin_socket::{CreatedToken, NewToken, TokenError, create_token};
 pub use options::{InvalidDuration, ServeOptions, parse_duration};
-pub use server::{ServeError, serve};
+pub use server::{ServeError, Server, serve};
+pub use store::StoreError;
+pub use tls::TlsError;

@@ -1,0 +1,32 @@
+//! Daemons that ever connected, and how they are now.
+
+use axum::Json;
+use axum::extract::State;
+use serde_json::{Value, json};
+
+use super::auth::Admin;
+use super::view::time;
+use super::{ApiError, AppState};
+
+/// `GET /v1/daemons`.
+pub(super) async fn list(_: Admin, State(app): AppState) -> Result<Json<Value>, ApiError> {
+    let mut shown = Vec::new();
+    for row in app.store.daemons().await? {
+        let session = app.hub.session(&row.place);
+        let facts = session.as_ref().map_or(row.facts, |session| session.facts());
+        shown.push(json!({
+            "cluster": row.place.cluster,
+            "node": row.place.node,
+            "role": row.role,
+            "version": row.version,
+            "connected": session.is_some(),
+            "lastSeen": time(session.map_or(row.last_seen, |session| session.heard())),
+            "policyDigest": row.policy_digest,
+            "identity": "enrolment token",
+            "epoch": row.epoch,
+            "unschedulable": facts.unschedulable,
+            "ready": facts.conditions.iter().any(|condition| condition == "Ready"),
+        }));
+    }
+    Ok(Json(shown.into()))
+}

@@ -1,0 +1,108 @@
+//! An instance as callers see it. Pure but for the clock that its caller reads.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::{ApiError, App};
+use crate::control_plane::store::{Instance, Phase, Place};
+use crate::types::{Reason, State};
+use crate::wire::LogEndReason;
+
+/// A time as it is sent: RFC 3339 in UTC with milliseconds (A25).
+pub(super) fn time(at: Timestamp) -> String {
+    format!("{at:.3}")
+}
+
+/// What is shown of a state: what is known, and what must be said of how old that is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Shown {
+    pub(super) state: State,
+    pub(super) reason: Reason,
+    pub(super) message: String,
+}
+
+/// How old news about a place is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Reach {
+    /// Its daemon is connected.
+    pub(super) connected: bool,
+    /// Time since it was last heard.
+    pub(super) away: Duration,
+}
+
+/// Overlays what is known with a wish to delete and with the daemon's absence. A wish shows first: it was answered with 204.
+pub(super) fn shown(row: &Instance, reach: Reach, stale_after: Duration) -> Shown {
+    let known = Shown { state: row.seen.state, reason: row.seen.reason, message: row.seen.message.clone() };
+    let node = &row.place.node;
+    match row.phase {
+        Phase::Ended => known,
+        Phase::Queued if reach.connected => Shown { message: format!("waiting for the daemon of node {node}"), ..known },
+        Phase::Queued => Shown { message: format!("waiting for the daemon of node {node}, which is not connected"), ..known },
+        Phase::Accepted | Phase::Created if row.delete_requested && known.state != State::Stopping => {
+            let message = match reach.connected {
+                true => "the deletion was asked for and is not confirmed yet".to_owned(),
+                false => format!("the deletion was asked for; the daemon of node {node} is not connected and will be told when it is"),
+            };
+            let reason = if known.reason == Reason::DeleteRefused { Reason::DeleteRefused } else { Reason::DeletedByRequest };
+            Shown { state: State::Stopping, reason, message }
+        }
+        Phase::Accepted | Phase::Created if !row.delete_requested && reach.away > stale_after => {
+            let message =
+                format!("the daemon of node {node} was last heard {} s ago; last known: {} ({})", reach.away.as_secs(), known.state, known.reason);
+            Shown { state: State::Unknown, reason: Reason::DaemonUnreachable, message }
+        }
+        Phase::Accepted | Phase::Created => known,
+    }
+}
+
+/// Looks up how far away daemons are; the store is asked once.
+pub(super) struct Reaches<'a> {
+    app: &'a App,
+    stored: HashMap<Place, Timestamp>,
+    now: Timestamp,
+}
+
+impl<'a> Reaches<'a> {
+    pub(super) async fn read(app: &'a App) -> Result<Self, ApiError> {
+        let stored = app.store.daemons().await?.into_iter().map(|row| (row.place, row.last_seen)).collect();
+        Ok(Self { app, stored, now: Timestamp::now() })
+    }
+
+    pub(super) fn of(&self, place: &Place) -> Reach {
+        let heard = self.app.hub.last_heard(place, self.stored.get(place).copied());
+        let away = Duration::try_from(self.now.duration_since(heard)).unwrap_or_default();
+        Reach { connected: self.app.hub.session(place).is_some(), away }
+    }
+
+    /// The JSON of an instance.
+    pub(super) fn instance(&self, row: &Instance) -> Value {
+        let shown = shown(row, self.of(&row.place), self.app.stale_after);
+        json!({
+            "instanceId": row.name,
+            "state": shown.state,
+            "reason": shown.reason,
+            "message": shown.message,
+            "exitCode": row.seen.exit_code,
+            "providerName": row.provider,
+            "launchedAt": time(row.launched_at),
+            "startedAt": row.seen.started_at.map(time),
+            "finishedAt": row.seen.finished_at.map(time),
+            "observedAt": time(row.seen.observed_at),
+            "node": row.place.node,
+            "kubernetesNamespace": row.kube_namespace,
+            "dispatchId": row.dispatch_id,
+            "requestedBy": row.requested_by,
+            "logBytes": row.log.stored,
+            "logDroppedBytes": row.log_dropped(),
+            "logComplete": row.log.end == Some(LogEndReason::Complete) && row.log_dropped() == 0,
+        })
+    }
+}
+
+/// Whether a shown state has come as far as the one that is waited for.
+pub(super) fn reached(shown: State, wanted: State) -> bool {
+    shown == wanted || (shown != State::Unknown && wanted != State::Unknown && crate::types::advance(shown, wanted) == shown)
+}

@@ -1,0 +1,128 @@
+//! The sessions of daemons. Memory here is a cache of what is connected now: all that decides is in the store.
+//!
+//! [`connect`] upgrades a daemon's request, [`session`] runs what follows: a reader that turns messages into the store's
+//! transitions, an [`outbox`] that writes, and an [`ingest`] that stores logs, so that a slow disk under the logs does not hold up
+//! an acceptance. Queues are bounded: a daemon that does not read is disconnected, and one that sends too fast is not read.
+
+pub(crate) mod connect;
+mod ingest;
+mod outbox;
+mod session;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::changes::Changes;
+use super::logs::LogFiles;
+use super::store::{Instance, Place, Store};
+use crate::types::DispatchId;
+use crate::wire::{Close, CloseCode, NodeFacts, ToDaemon};
+
+pub(crate) use session::{Found, Session};
+
+/// Limits and waits that sessions keep.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HubSettings {
+    /// Told to daemons in `welcome`.
+    pub(crate) lost_after: Duration,
+    /// Longest stored log of an instance, in bytes.
+    pub(crate) log_limit: u64,
+}
+
+/// All sessions of this process, and what they share.
+pub(crate) struct Hub {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) logs: LogFiles,
+    pub(crate) changes: Changes,
+    settings: HubSettings,
+    started_at: Timestamp,
+    sessions: Mutex<BTreeMap<Place, Arc<Session>>>,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+impl Hub {
+    pub(crate) fn new(store: Arc<dyn Store>, logs: LogFiles, settings: HubSettings, tasks: TaskTracker, stop: CancellationToken) -> Self {
+        let (changes, sessions) = (Changes::default(), Mutex::default());
+        Self { store, logs, changes, settings, started_at: Timestamp::now(), sessions, tasks, stop }
+    }
+
+    /// The session of a place, when its daemon is connected.
+    pub(crate) fn session(&self, place: &Place) -> Option<Arc<Session>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner).get(place).cloned()
+    }
+
+    /// The sessions of a cluster, by node.
+    pub(crate) fn live(&self, cluster: &str) -> Vec<Arc<Session>> {
+        let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        sessions.iter().filter(|(place, _)| place.cluster == cluster).map(|(_, session)| Arc::clone(session)).collect()
+    }
+
+    /// What the live daemons of a cluster say of their nodes.
+    pub(crate) fn facts(&self, cluster: &str) -> Vec<NodeFacts> {
+        self.live(cluster).iter().map(|session| session.facts()).collect()
+    }
+
+    /// When the daemon of a place was last heard, given what the store knows. A daemon had no chance to be heard while this
+    /// process did not run, so its absence counts from this process's start.
+    pub(crate) fn last_heard(&self, place: &Place, stored: Option<Timestamp>) -> Timestamp {
+        match self.session(place) {
+            Some(session) => session.heard(),
+            None => stored.map_or(self.started_at, |stored| stored.max(self.started_at)),
+        }
+    }
+
+    /// Offers a queued dispatch to its daemon, if that is connected. If not, it is offered when a session opens.
+    pub(crate) fn offer(&self, place: &Place, dispatch_id: &DispatchId) {
+        if let Some(session) = self.session(place) {
+            session.offer(dispatch_id.clone());
+        }
+    }
+
+    /// Passes on a wish to delete that is on disk. If the daemon is not connected, `welcome` tells it.
+    pub(crate) fn cancel(&self, instance: &Instance) {
+        if let Some(session) = self.session(&instance.place) {
+            session.send(ToDaemon::Cancel { instance: instance.name.clone() });
+        }
+    }
+
+    /// Puts a session in its place; answers with the older one that it displaces, or with itself when a newer one is there.
+    fn register(&self, session: &Arc<Session>) -> Option<Arc<Session>> {
+        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        match sessions.get(session.place()) {
+            Some(other) if other.epoch() > session.epoch() => Some(Arc::clone(session)),
+            _ => sessions.insert(session.place().clone(), Arc::clone(session)),
+        }
+    }
+
+    fn remove(&self, session: &Session) {
+        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        if sessions.get(session.place()).is_some_and(|current| current.epoch() == session.epoch()) {
+            sessions.remove(session.place());
+        }
+    }
+
+    /// Sends every daemon away, politely; they dial again by themselves.
+    pub(crate) fn go_away(&self) {
+        let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        for session in sessions.values() {
+            let message = "the control plane stops or restarts".to_owned();
+            session.close(Close { code: CloseCode::GoAway, message, retry_after_ms: None });
+        }
+    }
+
+    /// Runs a task that the server's shutdown waits for.
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.spawn(task);
+    }
+}
+
+/// Ends when the token is cancelled, with `None`, or with the future's output.
+async fn unless_cancelled<T>(token: &CancellationToken, future: impl Future<Output = T>) -> Option<T> {
+    token.run_until_cancelled(future).await
+}

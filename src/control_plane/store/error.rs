@@ -1,0 +1,38 @@
+//! What can go wrong with the store itself. Expected outcomes are variants of each call's answer, not errors.
+
+use std::path::PathBuf;
+
+/// A failure of the store.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The data folder cannot be used.
+    #[error("prepare the data folder {}", path.display())]
+    Folder {
+        /// The folder or file at fault.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Another process has the data folder.
+    #[error("the data folder {} is in use by another process; stop it, or give this one a folder of its own", path.display())]
+    InUse {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The database refused.
+    #[error("{doing} in the database")]
+    Database {
+        /// What was being done.
+        doing: &'static str,
+        /// What the database said.
+        #[source]
+        source: rusqlite::Error,
+    },
+    /// The thread that writes has ended.
+    #[error("{doing}: the store is closed")]
+    Closed {
+        /// What was being done.
+        doing: &'static str,
+    },
+}

@@ -1,0 +1,127 @@
+//! Whatever decides is a row here; the hub's memory is a cache.
+//!
+//! One trait, one transaction a transition. [`SqliteStore`] is the implementation now; one with several replicas can come behind
+//! the same trait, and `conformance.rs` holds what any of them must do. A reply is given after the commit, so that an acknowledgement
+//! sent afterwards never promises what a crash could take back. Every transition that a daemon asks for carries its session's
+//! [`Fence`], checked inside the transaction.
+
+mod error;
+mod rows;
+mod sqlite;
+
+#[cfg(test)]
+mod conformance;
+
+use futures_util::future::BoxFuture;
+use jiff::Timestamp;
+
+use super::tokens::TokenHash;
+use crate::types::{DispatchId, InstanceName};
+use crate::wire::{LogEndReason, Rejection, Report};
+
+pub use error::StoreError;
+pub(crate) use rows::{
+    Acceptance, Accepted, CallerToken, Cluster, DaemonRow, Deletion, Fence, Idempotency, Instance, InstanceFilter, Launched, LogProgress, LogRow,
+    Missing, Mode, NewLaunch, Offer, OpenSession, OpenedSession, Phase, Place, Provider, Put, Refused, Removal, Reported, TokenRow, Write,
+};
+pub(crate) use sqlite::{ExclusiveStore, SqliteStore};
+
+/// An answer of the store.
+pub(crate) type Reply<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
+
+/// Tries of one dispatch under different names, before the launch is given up: taken names are rare, four in a row are no chance.
+pub(crate) const MAX_ATTEMPTS: u32 = 4;
+
+/// The control plane's store. Dropping a reply does not undo its transition.
+pub(crate) trait Store: Send + Sync + 'static {
+    /// Enrols a cluster with its first enrolment token.
+    fn create_cluster(&self, cluster: Cluster, enrolment: String, hash: TokenHash) -> Reply<'_, Put>;
+    /// All clusters by name, each with the number of daemons that ever connected.
+    fn clusters(&self) -> Reply<'_, Vec<(Cluster, u64)>>;
+    /// The cluster that an enrolment token belongs to; notes that the token was used.
+    fn cluster_by_token(&self, hash: TokenHash, now: Timestamp) -> Reply<'_, Option<Cluster>>;
+
+    /// Stores a caller token.
+    fn create_token(&self, token: TokenRow) -> Reply<'_, Put>;
+    /// Makes the bootstrap token known, in place of an older one. [`Put::Exists`] when its name is taken by a token made by hand.
+    fn put_bootstrap_token(&self, token: TokenRow) -> Reply<'_, Put>;
+    /// All caller tokens that are not revoked.
+    fn tokens(&self) -> Reply<'_, Vec<CallerToken>>;
+    /// Whose token this is.
+    fn caller_by_token(&self, hash: TokenHash) -> Reply<'_, Option<CallerToken>>;
+    /// Revokes a caller token; `false` when there is none of this id.
+    fn revoke_token(&self, id: String, now: Timestamp) -> Reply<'_, bool>;
+
+    /// Makes a namespace.
+    fn create_namespace(&self, name: String, now: Timestamp) -> Reply<'_, Put>;
+    /// All namespaces by name.
+    fn namespaces(&self) -> Reply<'_, Vec<(String, Timestamp)>>;
+
+    /// Makes or replaces a provider.
+    fn put_provider(&self, provider: Provider, write: Write, now: Timestamp) -> Reply<'_, Put>;
+    /// A provider by name.
+    fn provider(&self, namespace: String, name: String) -> Reply<'_, Option<Provider>>;
+    /// The providers of a namespace, by name.
+    fn providers(&self, namespace: String) -> Reply<'_, Vec<Provider>>;
+    /// Removes a provider that has no open instances.
+    fn remove_provider(&self, namespace: String, name: String) -> Reply<'_, Removal>;
+
+    /// Makes or replaces a mode.
+    fn put_mode(&self, mode: Mode, write: Write, now: Timestamp) -> Reply<'_, Put>;
+    /// A mode by name.
+    fn mode(&self, namespace: String, name: String) -> Reply<'_, Option<Mode>>;
+    /// The modes of a namespace, by name.
+    fn modes(&self, namespace: String) -> Reply<'_, Vec<Mode>>;
+    /// Removes a mode; `false` when there is none of this name.
+    fn remove_mode(&self, namespace: String, name: String) -> Reply<'_, bool>;
+
+    /// Opens a session: raises the epoch, which fences older ones, and reads what the daemon owes, in one transaction.
+    fn open_session(&self, session: OpenSession) -> Reply<'_, OpenedSession>;
+    /// Instances of a place whose deletion was asked for and is not confirmed.
+    fn unconfirmed_deletions(&self, place: Place) -> Reply<'_, Vec<InstanceName>>;
+    /// Notes when a session's daemon was last heard. Nothing when a newer one has opened.
+    fn close_session(&self, fence: Fence, last_seen: Timestamp) -> Reply<'_, ()>;
+    /// All daemons that ever connected.
+    fn daemons(&self) -> Reply<'_, Vec<DaemonRow>>;
+    /// One daemon.
+    fn daemon(&self, cluster: String, node: String) -> Reply<'_, Option<DaemonRow>>;
+
+    /// Stores a launch and chooses its node.
+    fn launch(&self, launch: NewLaunch) -> Reply<'_, Launched>;
+    /// Notes that the caller is being told the name, which never changes after this; answers with the row.
+    fn mark_answered(&self, dispatch_id: DispatchId) -> Reply<'_, Option<Instance>>;
+    /// Queued dispatches of a place, oldest first, beginning after the row `after`.
+    fn queued(&self, place: Place, after: i64, limit: u32) -> Reply<'_, Vec<Offer>>;
+    /// One queued dispatch of a place.
+    fn offer(&self, place: Place, dispatch_id: DispatchId) -> Reply<'_, Option<Offer>>;
+    /// Stores a daemon's yes.
+    fn accept(&self, fence: Fence, acceptance: Acceptance) -> Reply<'_, Accepted>;
+    /// Stores a daemon's no.
+    fn refuse(
+        &self,
+        fence: Fence,
+        dispatch_id: DispatchId,
+        attempt: crate::types::Attempt,
+        rejection: Rejection,
+        now: Timestamp,
+    ) -> Reply<'_, Refused>;
+    /// Stores a report: states never go back, and a terminal one is final.
+    fn report(&self, fence: Fence, report: Box<Report>) -> Reply<'_, Reported>;
+    /// Stores the wish to delete an instance.
+    fn request_delete(&self, namespace: String, provider: String, instance: InstanceName, now: Timestamp) -> Reply<'_, Deletion>;
+
+    /// An instance of a namespace by name.
+    fn instance(&self, namespace: String, instance: InstanceName) -> Reply<'_, Option<Instance>>;
+    /// An instance by its dispatch.
+    fn instance_of(&self, dispatch_id: DispatchId) -> Reply<'_, Option<Instance>>;
+    /// Instances, newest first.
+    fn instances(&self, filter: InstanceFilter) -> Reply<'_, Vec<Instance>>;
+
+    /// Commits how far logs have come; `false` when the session is stale, and nothing was committed.
+    fn commit_logs(&self, fence: Fence, progress: Vec<LogProgress>) -> Reply<'_, bool>;
+    /// Notes that nothing more will come of a log; `false` when the session is stale or the instance is not placed there.
+    fn end_log(&self, fence: Fence, dispatch_id: DispatchId, reason: LogEndReason) -> Reply<'_, bool>;
+
+    /// Whether the database answers.
+    fn ping(&self) -> Reply<'_, ()>;
+}

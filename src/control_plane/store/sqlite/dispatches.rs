@@ -1,0 +1,273 @@
+//! The life of a dispatch: queued → accepted → created → ended, each step one transaction that the caller commits.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use super::convert::{INSTANCE, instance, parsed, to_integer, to_json, to_time, to_word};
+use super::sessions::is_current;
+use crate::control_plane::placement::least_loaded;
+use crate::control_plane::store::{
+    Acceptance, Accepted, Deletion, Fence, Instance, InstanceFilter, Launched, MAX_ATTEMPTS, NewLaunch, Offer, Phase, Place, Refused, Reported,
+};
+use crate::types::{Attempt, DispatchId, InstanceName, NodeName, Observation, Reason, State, advance};
+use crate::wire::{Rejection, RejectionCode, Report};
+
+/// Derived names to try before giving up on finding one that no row has; a single collision in 2³² is already rare.
+const NAMES_TO_TRY: u32 = 16;
+
+pub(super) fn of_dispatch(connection: &Connection, dispatch_id: &DispatchId) -> rusqlite::Result<Option<Instance>> {
+    let sql = format!("SELECT {INSTANCE} FROM dispatches WHERE dispatch_id = ?1");
+    connection.prepare_cached(&sql)?.query_row([dispatch_id.as_str()], instance).optional()
+}
+
+pub(super) fn named(connection: &Connection, name: &InstanceName) -> rusqlite::Result<Option<Instance>> {
+    let sql = format!("SELECT {INSTANCE} FROM dispatches WHERE instance = ?1");
+    connection.prepare_cached(&sql)?.query_row([name.as_str()], instance).optional()
+}
+
+pub(super) fn list(connection: &Connection, filter: &InstanceFilter) -> rusqlite::Result<Vec<Instance>> {
+    let sql = format!("SELECT {INSTANCE} FROM dispatches WHERE namespace = ?1 AND (?2 IS NULL OR provider = ?2) ORDER BY id DESC");
+    connection.prepare_cached(&sql)?.query_map(params![filter.namespace, filter.provider], instance)?.collect()
+}
+
+/// The row of a dispatch, when it is placed where the session is.
+fn placed(connection: &Connection, place: &Place, dispatch_id: &DispatchId) -> rusqlite::Result<Option<Instance>> {
+    Ok(of_dispatch(connection, dispatch_id)?.filter(|row| row.place == *place))
+}
+
+/// The first attempt from `attempt` on whose name no row has.
+fn free_attempt(connection: &Connection, dispatch_id: &DispatchId, attempt: Attempt) -> rusqlite::Result<(Attempt, InstanceName)> {
+    let mut statement = connection.prepare_cached("SELECT 1 FROM dispatches WHERE instance = ?1")?;
+    for number in attempt.0..attempt.0.saturating_add(NAMES_TO_TRY) {
+        let name = dispatch_id.instance_name(Attempt(number));
+        if !statement.exists([name.as_str()])? {
+            return Ok((Attempt(number), name));
+        }
+    }
+    Ok((attempt, dispatch_id.instance_name(attempt))) // the UNIQUE constraint refuses it
+}
+
+fn open_by_node(connection: &Connection, cluster: &str) -> rusqlite::Result<BTreeMap<String, u64>> {
+    let sql = "SELECT node, count(*) FROM dispatches WHERE cluster = ?1 AND phase <> 'ended' GROUP BY node";
+    connection.prepare_cached(sql)?.query_map([cluster], |row| Ok((row.get(0)?, row.get::<_, i64>(1)?.unsigned_abs())))?.collect()
+}
+
+pub(super) fn launch(connection: &Connection, launch: &NewLaunch) -> rusqlite::Result<Launched> {
+    let NewLaunch { dispatch_id, namespace, provider, cluster, candidates, idempotency, .. } = launch;
+    if let Some(used) = idempotency {
+        let sql = "SELECT dispatch_id, body_hash FROM dispatches WHERE namespace = ?1 AND provider = ?2 AND idempotency_token = ?3 AND idempotency_key = ?4";
+        let read = |row: &Row<'_>| Ok((parsed::<DispatchId>(row, "dispatch_id")?, row.get::<_, Vec<u8>>("body_hash")?));
+        let earlier = connection.prepare_cached(sql)?.query_row([namespace, provider, &used.token, &used.key], read).optional()?;
+        if let Some((earlier, body_hash)) = earlier {
+            let same = body_hash == used.body_hash;
+            let row = of_dispatch(connection, &earlier)?.filter(|_| same);
+            return Ok(row.map_or(Launched::KeyReused, |row| Launched::Replayed(Box::new(row))));
+        }
+    }
+    let sql = "SELECT 1 FROM providers WHERE namespace = ?1 AND name = ?2 AND cluster = ?3";
+    if !connection.prepare_cached(sql)?.exists([namespace, provider, cluster])? {
+        return Ok(Launched::ProviderGone);
+    }
+    let open = open_by_node(connection, cluster)?;
+    let Some(node) = least_loaded(candidates, &open) else { return Ok(Launched::Nowhere) };
+    insert(connection, launch, node)?;
+    Ok(of_dispatch(connection, dispatch_id)?.map_or(Launched::Nowhere, |row| Launched::New(Box::new(row))))
+}
+
+fn insert(connection: &Connection, launch: &NewLaunch, node: &NodeName) -> rusqlite::Result<()> {
+    let (attempt, name) = free_attempt(connection, &launch.dispatch_id, Attempt(1))?;
+    let idempotency = launch.idempotency.as_ref();
+    connection.execute(
+        "INSERT INTO dispatches (dispatch_id, attempt, instance, namespace, provider, cluster, node, requested_by, payload, idempotency_token, \
+            idempotency_key, body_hash, phase, launched_at, state, reason, observed_at) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, 'queued', ?13, 'starting', 'queued', ?13)",
+        params![
+            launch.dispatch_id.as_str(),
+            attempt.0,
+            name.as_str(),
+            launch.namespace,
+            launch.provider,
+            launch.cluster,
+            node.as_str(),
+            launch.requested_by,
+            launch.payload,
+            idempotency.map(|used| &used.token),
+            idempotency.map(|used| &used.key),
+            idempotency.map(|used| used.body_hash),
+            to_time(launch.now),
+        ],
+    )?;
+    Ok(())
+}
+
+pub(super) fn mark_answered(connection: &Connection, dispatch_id: &DispatchId) -> rusqlite::Result<Option<Instance>> {
+    connection.execute("UPDATE dispatches SET answered = 1 WHERE dispatch_id = ?1 AND answered = 0", [dispatch_id.as_str()])?;
+    of_dispatch(connection, dispatch_id)
+}
+
+const OFFER: &str = "SELECT id, dispatch_id, attempt, instance, payload FROM dispatches WHERE cluster = ?1 AND node = ?2 AND phase = 'queued'";
+
+fn offer_row(row: &Row<'_>) -> rusqlite::Result<Offer> {
+    Ok(Offer {
+        row: row.get("id")?,
+        dispatch_id: parsed(row, "dispatch_id")?,
+        attempt: Attempt(row.get("attempt")?),
+        instance: parsed(row, "instance")?,
+        payload: row.get("payload")?,
+    })
+}
+
+pub(super) fn queued(connection: &Connection, place: &Place, after: i64, limit: u32) -> rusqlite::Result<Vec<Offer>> {
+    let sql = format!("{OFFER} AND id > ?3 ORDER BY id LIMIT ?4");
+    connection.prepare_cached(&sql)?.query_map(params![place.cluster, place.node.as_str(), after, limit], offer_row)?.collect()
+}
+
+pub(super) fn offer(connection: &Connection, place: &Place, dispatch_id: &DispatchId) -> rusqlite::Result<Option<Offer>> {
+    let sql = format!("{OFFER} AND dispatch_id = ?3");
+    connection.prepare_cached(&sql)?.query_row([&place.cluster, place.node.as_str(), dispatch_id.as_str()], offer_row).optional()
+}
+
+pub(super) fn accept(connection: &Connection, fence: &Fence, acceptance: &Acceptance) -> rusqlite::Result<Accepted> {
+    if !is_current(connection, fence)? {
+        return Ok(Accepted::Stale);
+    }
+    let id = &acceptance.dispatch_id;
+    let Some(row) = placed(connection, &fence.place, id)?.filter(|row| row.attempt == acceptance.attempt) else { return Ok(Accepted::Foreign) };
+    match row.phase {
+        Phase::Ended => Ok(Accepted::Unwanted { instance: row.name }),
+        Phase::Accepted | Phase::Created => {
+            let sql = "SELECT 1 FROM dispatches WHERE dispatch_id = ?1 AND accepted_epoch = ?2";
+            let here = connection.prepare_cached(sql)?.exists(params![id.as_str(), to_integer(fence.epoch)])?;
+            Ok(if here { Accepted::Committed } else { Accepted::Earlier })
+        }
+        Phase::Queued => {
+            connection.execute(
+                "UPDATE dispatches SET phase = 'accepted', reason = 'accepted', payload = NULL, kube_namespace = ?2, accepted_at = ?3, accepted_epoch = ?4, \
+                    observed_at = ?3 WHERE dispatch_id = ?1",
+                params![id.as_str(), acceptance.kube_namespace.as_str(), to_time(acceptance.now), to_integer(fence.epoch)],
+            )?;
+            Ok(Accepted::Committed)
+        }
+    }
+}
+
+pub(super) fn refuse(
+    connection: &Connection,
+    fence: &Fence,
+    dispatch_id: &DispatchId,
+    attempt: Attempt,
+    rejection: &Rejection,
+    now: Timestamp,
+) -> rusqlite::Result<Refused> {
+    if !is_current(connection, fence)? {
+        return Ok(Refused::Stale);
+    }
+    let Some(row) = placed(connection, &fence.place, dispatch_id)? else { return Ok(Refused::Foreign) };
+    if row.phase == Phase::Ended || row.attempt != attempt {
+        return Ok(Refused::Ignored);
+    }
+    let sql = "SELECT 1 FROM dispatches WHERE dispatch_id = ?1 AND answered = 0 AND phase = 'queued'";
+    let may_rename =
+        rejection.code == RejectionCode::NameTaken && attempt.0 < MAX_ATTEMPTS && connection.prepare_cached(sql)?.exists([dispatch_id.as_str()])?;
+    if may_rename {
+        let (attempt, name) = free_attempt(connection, dispatch_id, Attempt(attempt.0 + 1))?;
+        let sql = "UPDATE dispatches SET attempt = ?2, instance = ?3 WHERE dispatch_id = ?1";
+        connection.execute(sql, params![dispatch_id.as_str(), attempt.0, name.as_str()])?;
+        return Ok(Refused::NextAttempt);
+    }
+    end(connection, dispatch_id, Reason::Rejected, &rejection.message, Some(rejection), now)?;
+    Ok(Refused::Ended)
+}
+
+/// Ends a dispatch of which no object was made.
+fn end(
+    connection: &Connection,
+    dispatch_id: &DispatchId,
+    reason: Reason,
+    message: &str,
+    rejection: Option<&Rejection>,
+    now: Timestamp,
+) -> rusqlite::Result<()> {
+    let rejection = rejection.map(to_json).transpose()?;
+    connection.execute(
+        "UPDATE dispatches SET phase = 'ended', state = 'stopped', reason = ?2, message = ?3, rejection = ?4, payload = NULL, finished_at = ?5, \
+            observed_at = ?5 WHERE dispatch_id = ?1",
+        params![dispatch_id.as_str(), to_word(&reason)?, message, rejection, to_time(now)],
+    )?;
+    Ok(())
+}
+
+pub(super) fn report(connection: &Connection, fence: &Fence, report: &Report) -> rusqlite::Result<Reported> {
+    if report.epoch != fence.epoch || !is_current(connection, fence)? {
+        return Ok(Reported::Stale);
+    }
+    let row = placed(connection, &fence.place, &report.dispatch_id)?;
+    let Some(row) = row.filter(|row| row.attempt == report.attempt && row.name == report.instance) else { return Ok(Reported::Foreign) };
+    if report.seq > row.report_seq {
+        if row.phase == Phase::Ended {
+            let sql = "UPDATE dispatches SET report_seq = ?2 WHERE dispatch_id = ?1";
+            connection.execute(sql, params![report.dispatch_id.as_str(), to_integer(report.seq)])?;
+        } else {
+            take(connection, &row, report)?;
+        }
+    }
+    Ok(of_dispatch(connection, &report.dispatch_id)?.map_or(Reported::Foreign, |row| Reported::Stored(Box::new(row))))
+}
+
+/// Writes what a report says over what is known; what is known stays where the report says nothing or would go back.
+fn take(connection: &Connection, row: &Instance, report: &Report) -> rusqlite::Result<()> {
+    let (known, seen) = (&row.seen, &report.observation);
+    let state = advance(known.state, seen.state);
+    let source: &Observation = if state == seen.state { seen } else { known };
+    let phase = if state == State::Stopped { "ended" } else { "created" };
+    let time = |newer: Option<Timestamp>, older: Option<Timestamp>| newer.or(older).map(to_time);
+    let created_at = time(seen.created_at, known.created_at);
+    connection.execute(
+        "UPDATE dispatches SET phase = ?2, state = ?3, reason = ?4, message = ?5, exit_code = ?6, uid = ?7, created_at = ?8, started_at = ?9, \
+            finished_at = ?10, observed_at = ?11, report_seq = ?12, log_started = max(log_started, ?13), payload = NULL, \
+            launched_at = CASE WHEN answered = 0 AND ?8 IS NOT NULL THEN ?8 ELSE launched_at END \
+         WHERE dispatch_id = ?1",
+        params![
+            report.dispatch_id.as_str(),
+            phase,
+            to_word(&state)?,
+            to_word(&source.reason)?,
+            source.message,
+            source.exit_code.or(known.exit_code),
+            seen.uid.as_ref().or(known.uid.as_ref()),
+            created_at,
+            time(seen.started_at, known.started_at),
+            time(source.finished_at, known.finished_at),
+            to_time(seen.observed_at),
+            to_integer(report.seq),
+            seen.has_log,
+        ],
+    )?;
+    Ok(())
+}
+
+pub(super) fn request_delete(
+    connection: &Connection,
+    namespace: &str,
+    provider: &str,
+    name: &InstanceName,
+    now: Timestamp,
+) -> rusqlite::Result<Deletion> {
+    let Some(row) = named(connection, name)? else { return Ok(Deletion::Unknown) };
+    if row.namespace != namespace || row.provider != provider {
+        return Ok(Deletion::Elsewhere);
+    }
+    match row.phase {
+        Phase::Ended => return Ok(Deletion::AlreadyEnded),
+        Phase::Queued => end(connection, &row.dispatch_id, Reason::DeletedByRequest, "deleted before any daemon had taken it", None, now)?,
+        Phase::Accepted | Phase::Created => {
+            let sql = "UPDATE dispatches SET delete_requested_at = coalesce(delete_requested_at, ?2) WHERE dispatch_id = ?1";
+            connection.execute(sql, [row.dispatch_id.as_str(), &to_time(now)])?;
+        }
+    }
+    let queued = row.phase == Phase::Queued;
+    let Some(row) = of_dispatch(connection, &row.dispatch_id)?.map(Box::new) else { return Ok(Deletion::Unknown) };
+    Ok(if queued { Deletion::EndedUnstarted(row) } else { Deletion::Requested(row) })
+}
