@@ -114,7 +114,7 @@ async fn carry_out(
         namespace: provider.namespace.clone(),
         provider: provider.name.clone(),
         cluster: provider.cluster.clone(),
-        candidates: candidates.as_ref().map(Clone::clone).unwrap_or_default(),
+        candidates: candidates.clone().unwrap_or_default(),
         requested_by: caller.0.name.clone(),
         payload,
         idempotency,
