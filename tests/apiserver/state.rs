@@ -83,6 +83,7 @@ fn the_daemon_needs_no_more_rights_than_the_chart_gives() {
     let asked: Vec<_> = crate::world::audit().into_iter().filter(|e| e["user"]["username"] == user.as_str()).collect();
     assert!(asked.len() > 5, "the audit log has nothing of the daemon");
     // It watches a namespace that policy names and that was never created: that one is forbidden, and told in its log.
-    let forbidden: Vec<_> = asked.iter().filter(|e| e["responseStatus"]["code"] == 403 && e["objectRef"]["namespace"] != world.missing.as_str()).collect();
+    let forbidden: Vec<_> =
+        asked.iter().filter(|e| e["responseStatus"]["code"] == 403 && e["objectRef"]["namespace"] != world.missing.as_str()).collect();
     assert!(forbidden.is_empty(), "{forbidden:#?}");
 }

@@ -60,15 +60,30 @@ impl World {
             token: String::new(),
         };
         world.install();
-        world.token = run(lakeshore_path(), &["tokens", "create", "--data", world.path("data").to_str().expect("text"), "--name", "test", "--admin"], None)
-            .ok()
-            .text()
-            .trim()
-            .to_owned();
+        world.token =
+            run(lakeshore_path(), &["tokens", "create", "--data", world.path("data").to_str().expect("text"), "--name", "test", "--admin"], None)
+                .ok()
+                .text()
+                .trim()
+                .to_owned();
         world.start_server();
         let enrolled = world.lakeshore(&["clusters", "enroll", "c", "-o", "json"]).ok().json();
         world.write("token", enrolled["token"].as_str().expect("a token"));
-        world.lakeshore(&["providers", "add", "p", "--launcher", "Kube", "--kwarg", "dispatch=daemon", "--kwarg", "cluster=c", "--kwarg", "image=localhost/python:1"]).ok();
+        world
+            .lakeshore(&[
+                "providers",
+                "add",
+                "p",
+                "--launcher",
+                "Kube",
+                "--kwarg",
+                "dispatch=daemon",
+                "--kwarg",
+                "cluster=c",
+                "--kwarg",
+                "image=localhost/python:1",
+            ])
+            .ok();
         world.lakeshore(&["modes", "add", "p", "--field", "provider=p"]).ok();
         world
     }
@@ -78,7 +93,19 @@ impl World {
         kubectl(&["create", "namespace", &self.system]).ok();
         let chart = format!("{}/charts/nymph", env!("CARGO_MANIFEST_DIR"));
         let namespace = format!("runNamespace.name={}", self.runs);
-        let args = ["template", "nymph", &chart, "--namespace", &self.system, "--set", &namespace, "--set", "controlPlane.url=ws://127.0.0.1:1", "--set", "controlPlane.tokenSecret.name=none"];
+        let args = [
+            "template",
+            "nymph",
+            &chart,
+            "--namespace",
+            &self.system,
+            "--set",
+            &namespace,
+            "--set",
+            "controlPlane.url=ws://127.0.0.1:1",
+            "--set",
+            "controlPlane.tokenSecret.name=none",
+        ];
         let rendered = run("helm", &args, None).ok().text();
         run("kubectl", &["apply", "--namespace", &self.system, "-f", "-"], Some(&rendered)).ok();
         let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": self.node, "labels": {"kubernetes.io/hostname": self.node}}});
@@ -119,8 +146,12 @@ impl World {
 
     pub(crate) fn start_daemon_with(&mut self, url: &str, token: &Path) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_nymph"));
-        self.write("nymph.yaml", &json!({"control_plane": {"url": url, "token_file": token}, "node_name": self.node, "policy_file": self.path("policy.yaml"),
-            "workdir": {"root": self.path("work")}, "health": {"listen": "127.0.0.1:0"}, "kubeconfig": self.path("kubeconfig")}).to_string());
+        self.write(
+            "nymph.yaml",
+            &json!({"control_plane": {"url": url, "token_file": token}, "node_name": self.node, "policy_file": self.path("policy.yaml"),
+            "workdir": {"root": self.path("work")}, "health": {"listen": "127.0.0.1:0"}, "kubeconfig": self.path("kubeconfig")})
+            .to_string(),
+        );
         command.args(["daemon", "--config"]).arg(self.path("nymph.yaml"));
         self.daemon = Some(spawn(&mut command, &self.path("daemon.log")));
     }
@@ -146,7 +177,14 @@ impl World {
 
     pub(crate) fn lakeshore(&self, args: &[&str]) -> Run {
         let mut command = Command::new(lakeshore_path());
-        run_command(command.args(args).env("LAKESHORE_URL", format!("http://{}", self.url())).env("LAKESHORE_TOKEN", &self.token).env("HOME", self.folder.path()), None)
+        run_command(
+            command
+                .args(args)
+                .env("LAKESHORE_URL", format!("http://{}", self.url()))
+                .env("LAKESHORE_TOKEN", &self.token)
+                .env("HOME", self.folder.path()),
+            None,
+        )
     }
 
     /// Launches in mode `p` without following.
@@ -243,6 +281,8 @@ pub(crate) fn audit() -> Vec<Value> {
 
 /// How often a Pod of this name was created (answers 201).
 pub(crate) fn creates(id: &str) -> usize {
-    let created = |e: &&Value| e["verb"] == "create" && e["objectRef"]["resource"] == "pods" && e["objectRef"]["subresource"].is_null() && e["responseStatus"]["code"] == 201;
+    let created = |e: &&Value| {
+        e["verb"] == "create" && e["objectRef"]["resource"] == "pods" && e["objectRef"]["subresource"].is_null() && e["responseStatus"]["code"] == 201
+    };
     audit().iter().filter(created).filter(|e| e["objectRef"]["name"] == id || e["requestObject"]["metadata"]["name"] == id).count()
 }

@@ -99,7 +99,7 @@ async fn log_request(request: Request, next: Next) -> Response {
     let method = request.method().clone();
     let route = request.extensions().get::<MatchedPath>().map_or_else(|| "unmatched".to_owned(), |path| path.as_str().to_owned());
     let response = next.run(request).await;
-    let (status, elapsed_ms) = (response.status().as_u16(), started.elapsed().as_millis());
+    let (status, elapsed_ms) = (response.status().as_u16(), u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX));
     tracing::debug!(%method, route, status, elapsed_ms, "Request answered");
     response
 }

@@ -24,7 +24,10 @@ fn a_deletion_from_outside_is_told_soon_and_named() {
 #[test]
 fn stop_deletes_the_pod_and_says_who_asked() {
     covers!("S95");
-    let id = launch_detached("import signal, sys, time\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\nprint('up', flush=True)\ntime.sleep(600)\n", &[]);
+    let id = launch_detached(
+        "import signal, sys, time\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\nprint('up', flush=True)\ntime.sleep(600)\n",
+        &[],
+    );
     until("it handles SIGTERM", || (lakeshore(&["logs", &id]).text() == "up\n").then_some(()));
     lakeshore(&["stop", &id]).ok();
     let ended = until_state(&id, "stopped");

@@ -93,7 +93,9 @@ fn env_arguments_and_resources_arrive() {
 fn a_workdirs_parents_are_closed_to_all_but_root() {
     let id = launch_detached("print(1)", &["--node", "node1"]);
     until_state(&id, "stopped");
-    for (path, mode) in [("/var/lib/nymph/work", "700"), ("/var/lib/nymph/work/nymph-runs", "700"), (&*format!("/var/lib/nymph/work/nymph-runs/{id}"), "777")] {
+    for (path, mode) in
+        [("/var/lib/nymph/work", "700"), ("/var/lib/nymph/work/nymph-runs", "700"), (&*format!("/var/lib/nymph/work/nymph-runs/{id}"), "777")]
+    {
         let stat = cluster(&["node", "exec", "node1", "stat", "-c", "%a %U", path]).ok();
         assert_eq!(stat.text().trim(), format!("{mode} root"), "{path}");
     }
