@@ -13,28 +13,29 @@ use crate::control_plane::ServeOptions;
 
 const FIRST_STEPS: &str = "\
 First steps:
-  lakeshore serve                                             start a control plane on this machine
+  lakeshore serve                            # a control plane on this machine
   lakeshore tokens create --data ./lakeshore-data --name me --admin
-  export LAKESHORE_TOKEN=lakeshore_…                          what that printed
-  lakeshore clusters enroll my-cluster                        prints the token that the daemon's chart wants
-  lakeshore providers add demo --launcher Kube --kwarg dispatch=daemon --kwarg cluster=my-cluster
+  export LAKESHORE_TOKEN=lakeshore_…         # what that printed
+  lakeshore clusters enroll my-cluster       # prints the token that the daemon's chart wants
+  lakeshore providers add demo --launcher Kube -k dispatch=daemon -k cluster=my-cluster
   lakeshore providers test demo
   lakeshore modes add py --field provider=demo --field image=python:3.13
-  lakeshore launch py hello.py                                runs it in the cluster and shows its output
+  lakeshore launch py hello.py               # runs it in the cluster and shows its output
 
-Settings: a flag wins over the environment (LAKESHORE_URL, LAKESHORE_TOKEN, LAKESHORE_TOKEN_FILE, LAKESHORE_NAMESPACE,
-LAKESHORE_CA_FILE), which wins over ~/.config/lakeshore/config.yaml (server, token, token_file, namespace, ca_file).
+Settings: a flag wins over the environment, which wins over ~/.config/lakeshore/config.yaml
+(keys: server, token, token_file, namespace, ca_file).
 
-Exit codes: 0 done, 1 refused or a check failed, 2 wrong usage or value, 3 control plane not reachable or faulty, 130 Ctrl-C.
-`launch` exits with the script's own code, and with 125 when it has none to show.";
+Exit codes: 0 done, 1 refused or a check failed, 2 wrong usage or value, 3 control plane not
+reachable or faulty, 130 Ctrl-C. `launch` exits with the script's own code, and with 125 when
+it has none to show.";
 
-/// Start Python scripts in Kubernetes clusters through their own daemons, and run the control plane they dial.
+/// Start Python scripts in Kubernetes clusters, through daemons that dial a control plane.
 #[derive(Debug, Parser)]
-#[command(name = "lakeshore", version, after_help = FIRST_STEPS, arg_required_else_help = true, max_term_width = 120)]
+#[command(name = "lakeshore", version, after_help = FIRST_STEPS, arg_required_else_help = true, max_term_width = 110)]
 pub(super) struct Cli {
     #[command(flatten)]
     connection: ConnectionArgs,
-    /// How results are written to stdout
+    /// How results are written to stdout; json and yaml hold every field
     #[arg(short, long, global = true, value_enum, default_value_t = Format::Table, value_name = "FORMAT", help_heading = "Global options")]
     output: Format,
     #[command(subcommand)]

@@ -12,10 +12,12 @@ use crate::types::ResourceName;
 pub(super) const EXAMPLE: &str = "\
 Examples:
   lakeshore clusters enroll my-cluster
-  kubectl -n nymph-system create secret generic nymph-token --from-literal=token=\"$(lakeshore clusters enroll my-cluster)\"
+  lakeshore clusters enroll my-cluster | kubectl -n nymph-system create secret generic \\
+      nymph-token --from-file=token=/dev/stdin
   lakeshore clusters list
 
-The token is shown once. The chart of the daemon takes the Secret's name as controlPlane.tokenSecret.name.";
+The token is shown once. The daemon's chart takes the Secret's name as
+controlPlane.tokenSecret.name.";
 
 /// What to do with clusters.
 #[derive(Debug, Subcommand)]

@@ -84,11 +84,16 @@ pub(super) async fn follow<W: AsyncWrite + Unpin>(
     let (sender, events) = mpsc::channel(CHANNEL);
     let (ended_sender, ended) = watch::channel(false);
     let mut pumps = tokio::task::JoinSet::new(); // stops them when this future is dropped
-    if let Some(state) = state {
+    if let Some(state) = state.clone() {
         pumps.spawn(state.run(ended_sender, sender.clone()));
     }
     pumps.spawn(log.run(ended, sender));
-    attend(events, patience, screen).await
+    let mut ending = attend(events, patience, screen).await?;
+    if let (Some(state), Some(_)) = (state, &ending.instance) {
+        // The log may have been completed after the state was last read, and what it lacks stands there. Only then: words.
+        ending.instance = state.now().await.ok().filter(Instance::ended).or(ending.instance);
+    }
+    Ok(ending)
 }
 
 /// The loop itself: events in, lines out.
@@ -207,10 +212,10 @@ impl<W: AsyncWrite + Unpin> Screen<W> {
     }
 
     fn progress(&mut self, instance: &Instance) {
-        let line = instance.progress();
-        if self.progress.as_ref().is_some_and(|last| *last != line) {
-            self.note(&line);
-            self.progress = Some(line);
+        let news = instance.news();
+        if self.progress.as_ref().is_some_and(|last| *last != news) {
+            self.note(&instance.progress());
+            self.progress = Some(news);
         }
     }
 

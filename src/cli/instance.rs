@@ -32,6 +32,9 @@ pub(super) struct Instance {
     pub(super) exit_code: Option<i32>,
     pub(super) provider_name: String,
     pub(super) node: Option<String>,
+    pub(super) started_at: Option<String>,
+    pub(super) log_dropped_bytes: u64,
+    pub(super) log_complete: Option<bool>,
 }
 
 impl Instance {
@@ -78,6 +81,20 @@ impl Instance {
             line = format!("{line}: {}", one_line(message));
         }
         line
+    }
+
+    /// What of this is news: a message that only counts seconds is not.
+    pub(super) fn news(&self) -> String {
+        if self.is(State::Unknown) { format!("{} {:?}", self.state, self.reason) } else { self.progress() }
+    }
+
+    /// What is missing of its output for good, if anything is.
+    pub(super) fn log_gap(&self) -> Option<String> {
+        if self.log_dropped_bytes > 0 {
+            return Some(format!("{} bytes at the end of the output went over the control plane's limit and are not kept", self.log_dropped_bytes));
+        }
+        let unread = self.ended() && self.started_at.is_some() && self.log_complete == Some(false);
+        unread.then(|| "the end of the output may be missing: the daemon could not read the log to its end".to_owned())
     }
 
     fn words(&self) -> impl Iterator<Item = String> {

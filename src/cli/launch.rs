@@ -25,8 +25,9 @@ Examples:
   echo 'print(6 * 7)' | lakeshore launch py -
   ID=$(lakeshore launch py long.py --detach); lakeshore logs -f \"$ID\"
 
-The script's output goes to stdout, everything else to stderr. Exits with the script's exit code; with 125 when there is none to
-show (it could not be started, or its outcome is not known); with 130 after Ctrl-C, which leaves the instance running.";
+The script's output goes to stdout, everything else to stderr. Exits with the script's exit code;
+with 125 when there is none to show (it could not be started, or its outcome is not known); with
+130 after Ctrl-C, which leaves the instance running.";
 
 /// The control plane refuses a body over 2 MiB; no script that is longer could arrive.
 const MAX_SCRIPT_BYTES: u64 = 2 << 20;
@@ -126,13 +127,13 @@ async fn attend(instance: &Instance, raw: bool, session: &Session) -> Result<u8,
     let log = LogPump { client: session.client.clone(), path: [path, vec!["logs".to_owned()]].concat(), offset: 0, follow: true };
     let mut screen = Screen::new(raw, true);
     let ending = follow(Some(state), log, PATIENCE, &mut screen).await?;
-    if ending.log_missing {
-        screen.note(&format!(
-            "the rest of the output has not arrived; `{}` waits for it",
-            session.suggest(&format!("logs -f {id} --offset {}", ending.bytes))
-        ));
-    }
     let last = ending.instance.as_ref().unwrap_or(instance);
+    if ending.log_missing {
+        let again = session.suggest(&format!("logs -f {id} --offset {}", ending.bytes));
+        screen.note(&format!("the rest of the output has not arrived; `{again}` waits for it"));
+    } else if let Some(gap) = last.log_gap() {
+        screen.note(&gap);
+    }
     screen.note(&last.verdict());
     Ok(exit::of_script(last.exit_code))
 }

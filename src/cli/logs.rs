@@ -16,7 +16,8 @@ Examples:
   lakeshore logs -f lakeshore-0a1b2c3d > output.txt
   lakeshore logs -f lakeshore-0a1b2c3d --offset 4096
 
-Written byte for byte as the container wrote it; only on a terminal are control characters made visible, unless --raw is given.";
+Written byte for byte as the container wrote it. Only on a terminal are control characters made
+visible, unless --raw is given.";
 
 /// A control plane that restarts is waited for; the log as such has all the time it needs.
 const PATIENCE: Patience = Patience { outage: Duration::from_secs(600), rest_of_log: None };
@@ -50,9 +51,11 @@ pub(super) async fn run(args: &Args, session: &Session) -> Result<(), Failure> {
         ending = follow(state, log, PATIENCE, &mut screen) => ending?,
         _ = tokio::signal::ctrl_c() => return Err(Failure::Interrupted),
     };
-    if ending.bytes == 0 && args.offset == 0 {
+    let last = ending.instance.as_ref().unwrap_or(&instance);
+    if let Some(gap) = last.log_gap() {
+        screen.note(&gap);
+    } else if ending.bytes == 0 && args.offset == 0 {
         // Nothing on stdout may mean no output, or output that is lost or yet to come: say which.
-        let last = ending.instance.as_ref().unwrap_or(&instance);
         screen.note(&format!("no output is kept; {}", if last.ended() { last.verdict() } else { format!("{id} is {}", last.progress()) }));
     }
     Ok(())

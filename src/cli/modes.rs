@@ -12,7 +12,7 @@ use crate::types::ResourceName;
 pub(super) const EXAMPLE: &str = "\
 Examples:
   lakeshore modes add py --field provider=demo --field image=python:3.13
-  lakeshore modes add big --field provider=demo --field 'resources={\"limits\":{\"cpu\":\"4\",\"memory\":\"8Gi\"}}'
+  lakeshore modes add big --field provider=demo --field 'resources={\"limits\":{\"memory\":\"8Gi\"}}'
   lakeshore modes show big";
 
 /// What to do with modes.

@@ -9,14 +9,11 @@ use super::failure::Failure;
 use super::terminal::{note, one_line};
 use super::yaml;
 
-/// How results are written.
+/// How results are written. (No docs on the variants: clap would spread them over eight lines of every command's help.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Format {
-    /// Columns for reading
     Table,
-    /// JSON, with every field
     Json,
-    /// YAML, with every field; texts that YAML 1.1 would misread are quoted
     Yaml,
 }
 

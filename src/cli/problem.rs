@@ -33,7 +33,7 @@ impl Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.detail.as_deref().or(self.title.as_deref()).filter(|text| !text.is_empty()) {
+        match [&self.detail, &self.title].into_iter().flatten().find(|text| !text.is_empty()) {
             Some(said) => f.write_str(&one_line(said))?,
             None => write!(f, "the control plane answered {}", self.status)?,
         }

@@ -11,9 +11,9 @@ use crate::types::ResourceName;
 
 pub(super) const EXAMPLE: &str = "\
 Examples:
-  lakeshore providers add demo --launcher Kube --kwarg dispatch=daemon --kwarg cluster=my-cluster --kwarg image=python:3.13
+  lakeshore providers add demo --launcher Kube --kwarg dispatch=daemon --kwarg cluster=my-cluster
   lakeshore providers add demo --launcher Kube --kwarg dispatch=daemon --kwarg cluster=my-cluster \\
-      --kwarg 'env={\"REGION\":\"north\"}' --kwarg 'resources={\"limits\":{\"memory\":\"1Gi\"}}' --force
+      --kwarg image=python:3.13 --kwarg 'env={\"REGION\":\"north\"}' --force
   lakeshore providers test demo";
 
 /// What to do with providers.

@@ -12,7 +12,8 @@ Examples:
   lakeshore stop lakeshore-0a1b2c3d
   lakeshore stop lakeshore-0a1b2c3d --wait
 
-The wish is kept until it is carried out, also while the daemon is away. Without --wait the command returns at once.";
+The wish is kept until it is carried out, also while the daemon is away. Without --wait the
+command returns at once.";
 
 /// Which instance.
 #[derive(Debug, clap::Args)]
@@ -70,10 +71,9 @@ async fn wait(pump: StatePump) -> Result<Option<Instance>, Failure> {
         match event {
             Event::Seen(instance) if instance.ended() => return Ok(Some(instance)),
             Event::Seen(instance) => {
-                let line = instance.progress();
-                if line != said {
-                    note(&line);
-                    said = line;
+                if instance.news() != said {
+                    note(&instance.progress());
+                    said = instance.news();
                 }
             }
             Event::Broken { cause, .. } if cause != said => {

@@ -15,7 +15,7 @@ use crate::control_plane::{NewToken, create_token};
 
 pub(super) const EXAMPLE: &str = "\
 Examples:
-  lakeshore tokens create --data ./lakeshore-data --name me --admin      the first one, on the server itself
+  lakeshore tokens create --data ./lakeshore-data --name me --admin    # the first, on the server
   lakeshore tokens create --name ci --namespace team-a --namespace team-b
   lakeshore tokens revoke 3
 

@@ -1,19 +1,19 @@
 //! `covers!("S88", "A25")`: a test's own word on which requirements of the project's list it shows.
 //!
-//! Use it from an integration test with `#[path = "../support/covers.rs"] mod covers;`. The macro runs inside the test, so a
-//! requirement counts as covered only when its test really ran: with `NYMPH_COVERS_DIR` set (`tests/run` sets it) each number is
-//! appended, one a line, to a file named for the process. Without the variable nothing is written.
+//! Use it from an integration test with `#[path = "../support/covers.rs"] mod covers;` and `use crate::covers::covers;`. The macro runs
+//! inside the test, so a requirement counts as covered only when its test really ran: with `NYMPH_COVERS_DIR` set (`tests/run` sets
+//! it) each number is appended, one a line, to a file named for the process. Without the variable nothing is written.
 
 use std::fs::OpenOptions;
 use std::io::Write;
 
 /// Notes that the test which calls it covers the named requirements.
-#[macro_export]
 macro_rules! covers {
     ($($requirement:literal),+ $(,)?) => {
         $crate::covers::note(&[$($requirement),+])
     };
 }
+pub(crate) use covers;
 
 /// Appends `requirements` to this process's file; what [`covers!`] expands to.
 ///
@@ -21,7 +21,7 @@ macro_rules! covers {
 ///
 /// When a number is not of the list's form, or the folder that was asked for cannot be written: a lost note would show as a
 /// requirement without a test.
-pub fn note(requirements: &[&str]) {
+pub(crate) fn note(requirements: &[&str]) {
     for requirement in requirements {
         assert!(is_requirement(requirement), "{requirement:?} is not a requirement's number: a letter and digits, as in \"S88\"");
     }
