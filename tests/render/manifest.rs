@@ -9,7 +9,7 @@ use nymph::wire::{EnvVar, LaunchDispatch, Workdir};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
-use crate::covers;
+use crate::covers::covers;
 use crate::story::{admit, minimal, render, render_at};
 
 fn env(name: &str, value: &str) -> EnvVar {

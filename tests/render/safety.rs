@@ -6,7 +6,7 @@ use nymph::wire::{EnvVar, LaunchDispatch, Workdir};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::covers;
+use crate::covers::covers;
 use crate::story::{minimal, render};
 
 /// All keys of all objects of `value` outside of what the caller fills in with keys of its own.
@@ -81,8 +81,8 @@ fn dispatches() -> impl Strategy<Value = LaunchDispatch> {
     let resources = prop_oneof![Just(None), Just(Some(json!({}))), Just(Some(hostile))];
     let workdir = prop_oneof![Just(Workdir::HostPath), Just(Workdir::None)];
     let namespace = prop_oneof![Just(None), Just(Some("extra".to_owned())), Just(Some("nymph-runs".to_owned()))];
-    (namespace, "[a-z]{1,9}(/[a-z]{1,9})?(:[a-z0-9]{1,5})?", text(), proptest::collection::vec(text(), 0..3), env, resources, labels, workdir).prop_map(
-        |(namespace, image, script, args, env, resources, labels, workdir)| LaunchDispatch {
+    (namespace, "[a-z]{1,9}(/[a-z]{1,9})?(:[a-z0-9]{1,5})?", text(), proptest::collection::vec(text(), 0..3), env, resources, labels, workdir)
+        .prop_map(|(namespace, image, script, args, env, resources, labels, workdir)| LaunchDispatch {
             namespace,
             image,
             script_base64: LaunchDispatch::encode_script(&script),
@@ -91,8 +91,7 @@ fn dispatches() -> impl Strategy<Value = LaunchDispatch> {
             resources,
             labels,
             workdir,
-        },
-    )
+        })
 }
 
 proptest! {

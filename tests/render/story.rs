@@ -41,7 +41,6 @@ pub(crate) fn render_at(admitted: &Admitted, node: &str, root: &Path) -> Result<
     let node: NodeName = node.parse().expect("a node's name");
     let (dispatch_id, attempt) = (DispatchId::from_random([7; 16]), Attempt(1));
     let instance = dispatch_id.instance_name(attempt);
-    let place =
-        Place { node: &node, install: "c1-0a1b2c3d", workdir_root: root, dispatch_id: &dispatch_id, attempt, instance: &instance };
+    let place = Place { node: &node, install: "c1-0a1b2c3d", workdir_root: root, dispatch_id: &dispatch_id, attempt, instance: &instance };
     launch(admitted, &place)
 }

@@ -13,7 +13,7 @@ use nymph::wire::{EnvVar, LaunchDispatch};
 use proptest::prelude::*;
 use tempfile::TempDir;
 
-use crate::covers;
+use crate::covers::covers;
 use crate::expansion::expand;
 use crate::story::{minimal, render};
 
@@ -32,9 +32,10 @@ fn shells() -> &'static [Vec<&'static str>] {
     static SHELLS: OnceLock<Vec<Vec<&'static str>>> = OnceLock::new();
     SHELLS.get_or_init(|| {
         let candidates: [&[&str]; 4] = [&["/bin/sh"], &["dash"], &["busybox", "sh"], &["bash"]];
-        let (found, missing): (Vec<_>, Vec<_>) = candidates.into_iter().map(<[&str]>::to_vec).partition(|shell| {
-            Command::new(shell[0]).args(&shell[1..]).args(["-c", "exit 7"]).status().is_ok_and(|status| status.code() == Some(7))
-        });
+        let (found, missing): (Vec<_>, Vec<_>) = candidates
+            .into_iter()
+            .map(<[&str]>::to_vec)
+            .partition(|shell| Command::new(shell[0]).args(&shell[1..]).args(["-c", "exit 7"]).status().is_ok_and(|status| status.code() == Some(7)));
         for shell in missing {
             eprintln!("skipped: the shell {shell:?} is not here");
         }
@@ -95,11 +96,7 @@ fn without_tmp(command: &str) -> String {
 }
 
 fn launch(script: &str, args: &[&str]) -> LaunchDispatch {
-    LaunchDispatch {
-        script_base64: LaunchDispatch::encode_script(script),
-        args: args.iter().map(|arg| (*arg).to_owned()).collect(),
-        ..minimal()
-    }
+    LaunchDispatch { script_base64: LaunchDispatch::encode_script(script), args: args.iter().map(|arg| (*arg).to_owned()).collect(), ..minimal() }
 }
 
 /// The container's command as the kubelet gives it to the runtime. A variable of every name that occurs is set: none may be expanded.
@@ -185,7 +182,8 @@ fn a_script_arrives_byte_for_byte_whatever_is_in_it() {
 #[test]
 fn arguments_arrive_as_they_are() {
     let stage = Stage::new();
-    let args = ["", " ", "-v", "--", "a b", "it's", "$HOME", "$(HOME)", "$$", "`id`", "\"", "\\", "\n", "line\nNYMPH_EOF\n", "*", "ü 日", "%s", "/tmp"];
+    let args =
+        ["", " ", "-v", "--", "a b", "it's", "$HOME", "$(HOME)", "$$", "`id`", "\"", "\\", "\n", "line\nNYMPH_EOF\n", "*", "ü 日", "%s", "/tmp"];
     arrives(&stage, "print(1)\n", &args).unwrap_or_else(|error| panic!("{error}"));
     arrives(&stage, "print(1)", &args).unwrap_or_else(|error| panic!("{error}"));
     arrives(&stage, "", &args).unwrap_or_else(|error| panic!("{error}"));
