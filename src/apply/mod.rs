@@ -1,1 +1,19 @@
-//! Layer 2: writes to Kubernetes.
+//! Layer 2: what the daemon asks of the API server besides watching: creates, reads and deletes, each with a deadline.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `call.rs` | one HTTP call: deadline, 429, what its failure means |
+//! | `pod.rs` | create, read and delete a Pod |
+//! | `facts.rs` | version, node, cluster UID, access reviews |
+//!
+//! The requests are made by hand on kube's client, since its typed calls hide the status line and `Retry-After`: whether a
+//! POST was refused for certain or may still take effect decides between `rejected` and `lost`. Tests: inline against a real HTTP
+//! server on loopback, and `tests/apiserver/`.
+
+mod call;
+mod facts;
+mod pod;
+
+pub use call::{ApiServer, CallError};
+pub use facts::Access;
+pub use pod::{CreateOutcome, DeleteOutcome};

@@ -1,0 +1,105 @@
+//! One Pod watch.
+
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use k8s_openapi::api::core::v1::Pod;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, watcher};
+use kube::{Api, Client};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::error::Chain;
+use crate::types::{KubeNamespace, LABEL_NODE, NodeName, label_value};
+
+/// A watch is opened anew this often, in seconds: a connection that died in silence is noticed 5 s later. Each daemon then costs the API
+/// server one cheap request (it starts from a resourceVersion) a minute for each watch.
+const WATCH_TIMEOUT: u32 = 120;
+/// After so many answers 410 to the opening of a watch in a row, it is built anew with a list. API servers say it inside the stream, which
+/// kube handles; proxies in between may not, and kube would ask with the same resourceVersion for ever.
+const MAX_GONE: u32 = 3;
+
+/// Which Pods of ours a watch sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Binding {
+    /// Those bound to this node.
+    Bound,
+    /// Those not yet bound to any node; leaving this watch is a hand-over, not a deletion.
+    Unbound,
+}
+
+/// One watch.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Scope {
+    /// Namespace.
+    pub namespace: KubeNamespace,
+    /// Which of its Pods.
+    pub binding: Binding,
+}
+
+/// What a watch saw.
+#[derive(Clone, Debug)]
+pub enum Seen {
+    /// A full list begins.
+    Relisting,
+    /// An object of the list.
+    Listed(Box<Pod>),
+    /// The list is complete: what it did not name is no longer in this watch.
+    Relisted,
+    /// An object was added or changed.
+    Applied(Box<Pod>),
+    /// An object left this watch.
+    Left(Box<Pod>),
+    /// The watch does not work now; it is tried again for ever, at most 30 s apart.
+    Failing(String),
+}
+
+/// Follows the Pods that carry this node's label, until cancelled or the receiver is gone.
+///
+/// Survives a missing namespace, missing rights and an API server that is down: each failure is handed on as [`Seen::Failing`], and a
+/// `Relisting` … `Relisted` follows when it works again.
+pub async fn follow(client: Client, node: NodeName, scope: Scope, events: mpsc::Sender<(Scope, Seen)>, cancel: CancellationToken) {
+    let pods: Api<Pod> = Api::namespaced(client, scope.namespace.as_str());
+    let fields = match scope.binding {
+        Binding::Bound => format!("spec.nodeName={node}"),
+        Binding::Unbound => "spec.nodeName=".to_owned(),
+    };
+    let labels = format!("{LABEL_NODE}={}", label_value(node.as_str()));
+    let config = watcher::Config::default().labels(&labels).fields(&fields).timeout(WATCH_TIMEOUT);
+    loop {
+        let mut gone = 0;
+        let mut stream = watcher(pods.clone(), config.clone()).default_backoff().boxed();
+        while gone < MAX_GONE {
+            let next = tokio::select! {
+                () = cancel.cancelled() => return,
+                next = stream.next() => next,
+            };
+            let seen = match next {
+                None => break,
+                Some(Ok(event)) => {
+                    gone = 0;
+                    match event {
+                        watcher::Event::Init => Seen::Relisting,
+                        watcher::Event::InitApply(pod) => Seen::Listed(Box::new(pod)),
+                        watcher::Event::InitDone => Seen::Relisted,
+                        watcher::Event::Apply(pod) => Seen::Applied(Box::new(pod)),
+                        watcher::Event::Delete(pod) => Seen::Left(Box::new(pod)),
+                    }
+                }
+                Some(Err(error)) => {
+                    if matches!(&error, watcher::Error::WatchStartFailed(kube::Error::Api(status)) if status.code == 410) {
+                        gone += 1;
+                    }
+                    Seen::Failing(Chain(&error).to_string())
+                }
+            };
+            tokio::select! {
+                () = cancel.cancelled() => return,
+                sent = events.send((scope.clone(), seen)) => if sent.is_err() { return },
+            }
+        }
+        // A stream that ends or is dropped starts over with a list; never in a tight loop.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
