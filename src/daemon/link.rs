@@ -1,0 +1,357 @@
+//! The connection to the control plane: dials for ever, and carries frames between the socket and the state loop.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use secrecy::SecretString;
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+
+use super::event::Event;
+use crate::dial::{self, Backoff, DialError, Frame, LinkError, Reader, Target, Url, Writer};
+use crate::error::Chain;
+use crate::telemetry::{Condition, Health};
+use crate::types::NodeName;
+use crate::wire::{self, Beat, Binary, Close, CloseCode, HEARTBEAT_INTERVAL, Heartbeat, LogChunk, ToControlPlane, ToDaemon};
+
+/// Text messages under way to the socket. A welcome may ask for a report of each of a thousand open instances at once; a control plane that lets four
+/// thousand pile up takes nothing any more: the link is dropped, and what matters is sent again on the next.
+const CONTROL_QUEUE: usize = 4096;
+/// Log chunks under way to the socket, of at most 64 KiB each: half a megabyte for all streams together. A follow that finds it full waits.
+const LOG_QUEUE: usize = 8;
+/// How long the control plane may take to answer `hello`. It gives us 10 s for ours.
+const WELCOME_DEADLINE: Duration = Duration::from_secs(20);
+/// A session of this length makes the next failure start from the shortest pause.
+const STABLE: Duration = Duration::from_secs(60);
+/// After a terminal refusal, dial again this often without a new token. **Source:** `design.md` section 4.
+const TERMINAL_PAUSE: Duration = Duration::from_secs(300);
+/// A newer session of the same node took over: two daemons would take turns at once.
+const DISPLACED_PAUSE: Duration = Duration::from_secs(30);
+/// Longest pause that a control plane may ask for.
+const MAX_PAUSE: Duration = Duration::from_secs(300);
+/// How long the last messages may take on the way out.
+const GOODBYE: Duration = Duration::from_secs(5);
+/// Longest token file: a token has 55 characters.
+const MAX_TOKEN: usize = 4096;
+
+/// What goes to the control plane on the log lane, in order within a stream.
+#[derive(Debug)]
+pub(super) enum LogMessage {
+    Chunk(LogChunk, Bytes),
+    End(ToControlPlane),
+}
+
+/// Handle to the open link; cheap to clone into tasks.
+#[derive(Clone)]
+pub(super) struct Sender {
+    link: u64,
+    control: mpsc::Sender<ToControlPlane>,
+    pub(super) logs: mpsc::Sender<LogMessage>,
+    close: CancellationToken,
+}
+
+/// The open link, if there is one. A std mutex: it is never held over an await.
+#[derive(Clone, Default)]
+pub(super) struct Slot(Arc<Mutex<Option<Sender>>>);
+
+impl Slot {
+    /// The link of that number, when it is still the open one: a message of an old session never gets into a new one.
+    pub(super) fn of(&self, link: Option<u64>) -> Option<Sender> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone().filter(|sender| Some(sender.link) == link)
+    }
+
+    fn set(&self, sender: Option<Sender>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = sender;
+    }
+}
+
+impl Sender {
+    /// Queues a message without waiting.
+    pub(super) fn send(&self, message: ToControlPlane) {
+        if self.control.try_send(message).is_err() && !self.close.is_cancelled() {
+            warn!(link = self.link, "The control plane takes no more messages; dropping the connection");
+            self.close.cancel();
+        }
+    }
+
+    /// Ends the link after what is queued was sent.
+    pub(super) fn close(&self) {
+        self.close.cancel();
+    }
+}
+
+/// What the link needs to know.
+pub(super) struct Link {
+    pub(super) url: Url,
+    pub(super) node: NodeName,
+    pub(super) token_file: PathBuf,
+    pub(super) ca_file: Option<PathBuf>,
+    pub(super) server_name: Option<String>,
+    pub(super) proxy: Option<SecretString>,
+    pub(super) slot: Slot,
+    pub(super) events: mpsc::Sender<Event>,
+    pub(super) health: Health,
+    /// Changes when the token file does.
+    pub(super) token_changed: watch::Receiver<u64>,
+    /// Asks for a new dial at once.
+    pub(super) redial: Arc<Notify>,
+}
+
+/// Why a session is over, and when to dial again.
+enum Ended {
+    /// By our own wish.
+    Closed,
+    /// The control plane said so.
+    Told(Close),
+    /// It broke.
+    Broke(String),
+}
+
+impl Link {
+    /// Dials until cancelled; then says goodbye and returns.
+    pub(super) async fn run(mut self, cancel: CancellationToken) {
+        let mut backoff = Backoff::default();
+        let mut link = 0;
+        while !cancel.is_cancelled() {
+            self.token_changed.mark_unchanged();
+            let pause = match self.dial(&cancel).await {
+                None => break,
+                Some(Err(failure)) => self.after_failure(failure, &mut backoff),
+                Some(Ok((reader, writer))) => {
+                    link += 1;
+                    let since = Instant::now();
+                    let ended = self.session(link, reader, writer, &cancel).await;
+                    if since.elapsed() >= STABLE {
+                        backoff.reset();
+                    }
+                    self.after_session(ended, &mut backoff)
+                }
+            };
+            tokio::select! {
+                () = cancel.cancelled() => break,
+                () = sleep(pause) => {}
+                () = self.redial.notified() => {}
+                _ = self.token_changed.changed() => info!("The enrolment token changed; dialling at once"),
+            }
+        }
+    }
+
+    async fn dial(&self, cancel: &CancellationToken) -> Option<Result<(Reader, Writer), Failure>> {
+        let attempt = async {
+            let token = self.token().await.map_err(Failure::Token)?;
+            let target = Target {
+                url: self.url.clone(),
+                node: self.node.clone(),
+                token,
+                ca_file: self.ca_file.clone(),
+                server_name: self.server_name.clone(),
+                proxy: self.proxy.clone(),
+            };
+            dial::connect(&target).await.map_err(Failure::Dial)
+        };
+        tokio::select! {
+            () = cancel.cancelled() => None,
+            outcome = attempt => Some(outcome),
+        }
+    }
+
+    /// The token, read anew for each dial.
+    async fn token(&self) -> Result<SecretString, String> {
+        let path = self.token_file.display();
+        let text = tokio::fs::read_to_string(&self.token_file).await.map_err(|error| {
+            format!("control_plane.token_file {path} cannot be read: {error}; put the token there that `lakeshore clusters enroll` printed")
+        })?;
+        let token = text.trim();
+        if token.is_empty() || token.len() > MAX_TOKEN {
+            return Err(format!("control_plane.token_file {path} holds no token; put the token there that `lakeshore clusters enroll` printed"));
+        }
+        Ok(SecretString::from(token.to_owned()))
+    }
+
+    fn after_failure(&self, failure: Failure, backoff: &mut Backoff) -> Duration {
+        let (why, terminal) = match &failure {
+            Failure::Token(why) => (why.clone(), false),
+            Failure::Dial(error) => (Chain(error).to_string(), error.is_terminal()),
+        };
+        let pause = if terminal { TERMINAL_PAUSE } else { backoff.next(random()) };
+        self.not_connected(why, pause);
+        pause
+    }
+
+    fn after_session(&self, ended: Ended, backoff: &mut Backoff) -> Duration {
+        let (why, pause) = match ended {
+            Ended::Closed => ("the daemon closed the session".to_owned(), Duration::ZERO),
+            Ended::Broke(why) => (why, backoff.next(random())),
+            Ended::Told(close) => {
+                let own = match close.code {
+                    code if code.is_terminal() => TERMINAL_PAUSE,
+                    CloseCode::Displaced => DISPLACED_PAUSE,
+                    _ => backoff.next(random()),
+                };
+                let pause = close.retry_after_ms.map_or(own, |ms| Duration::from_millis(ms).min(MAX_PAUSE));
+                let message: String = close.message.chars().take(500).collect();
+                (format!("the control plane closed the session: {message}"), pause)
+            }
+        };
+        self.not_connected(why, pause);
+        pause
+    }
+
+    /// The same reason is loud once: an hour without a network is a handful of lines.
+    fn not_connected(&self, why: String, pause: Duration) {
+        let retry_in_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
+        if self.health.fail(Condition::ControlPlane, why.clone()) {
+            warn!(error = why, retry_in_ms, url = %self.url, "Not connected to the control plane");
+        } else {
+            debug!(error = why, retry_in_ms, "Still not connected to the control plane");
+        }
+    }
+
+    async fn session(&self, link: u64, reader: Reader, writer: Writer, cancel: &CancellationToken) -> Ended {
+        let (control, control_queue) = mpsc::channel(CONTROL_QUEUE);
+        let (logs, log_queue) = mpsc::channel(LOG_QUEUE);
+        let close = cancel.child_token();
+        let sender = Sender { link, control, logs, close: close.clone() };
+        info!(link, url = %self.url, "Connected to the control plane");
+        self.slot.set(Some(sender.clone()));
+        if self.events.send(Event::LinkUp { link }).await.is_err() {
+            return Ended::Closed;
+        }
+        let mut writing = tokio::spawn(write(writer, control_queue, log_queue, close.clone()));
+        let ended = tokio::select! {
+            ended = self.read(link, reader, &sender) => ended,
+            broke = &mut writing => match broke {
+                Ok(Some(error)) => Ended::Broke(Chain(&error).to_string()),
+                Ok(None) | Err(_) => Ended::Closed,
+            },
+        };
+        self.slot.set(None);
+        close.cancel();
+        if !writing.is_finished() {
+            let _ = timeout(GOODBYE, &mut writing).await;
+            writing.abort();
+        }
+        let _ = self.events.send(Event::LinkDown { link }).await; // the loop is gone only when the process ends
+        ended
+    }
+
+    async fn read(&self, link: u64, mut reader: Reader, sender: &Sender) -> Ended {
+        let start = Instant::now();
+        let mut beat = Heartbeat::new(HEARTBEAT_INTERVAL, Duration::ZERO);
+        let mut welcome = false;
+        loop {
+            if !welcome && start.elapsed() > WELCOME_DEADLINE {
+                return Ended::Broke(format!("the control plane did not answer hello within {WELCOME_DEADLINE:?}"));
+            }
+            let wake = match beat.poll(start.elapsed()) {
+                Beat::Dead => return Ended::Broke("the control plane fell silent: two heartbeats are missing".into()),
+                Beat::Send => {
+                    sender.send(ToControlPlane::Heartbeat {});
+                    continue;
+                }
+                Beat::Wait(until) => start + until,
+            };
+            let wake = if welcome { wake } else { wake.min(start + WELCOME_DEADLINE + Duration::from_millis(1)) };
+            let frame = tokio::select! {
+                () = sleep_until(wake) => continue,
+                frame = reader.next() => frame,
+            };
+            beat.heard(start.elapsed());
+            let event = match frame {
+                Err(error) => return Ended::Broke(Chain(&error).to_string()),
+                Ok(Frame::Alive) => continue,
+                Ok(Frame::Text(text)) => match wire::decode_text::<ToDaemon>(&text) {
+                    // A newer control plane may say things that this release has no word for.
+                    Err(error) => {
+                        warn!(link, error = %Chain(&error), "Ignored a message of the control plane");
+                        continue;
+                    }
+                    Ok(ToDaemon::Heartbeat {}) => continue,
+                    Ok(ToDaemon::Close(close)) => return Ended::Told(close),
+                    Ok(message) => {
+                        if let ToDaemon::Welcome(said) = &message {
+                            welcome = true;
+                            let interval = Duration::from_millis(said.heartbeat_ms).clamp(Duration::from_millis(100), Duration::from_secs(300));
+                            beat = Heartbeat::new(interval, start.elapsed());
+                        }
+                        Event::Message { link, message: Box::new(message) }
+                    }
+                },
+                Ok(Frame::Binary(bytes)) => match Binary::decode(bytes) {
+                    Ok(Binary::Dispatch(envelope, body)) => Event::Offered { link, envelope, body },
+                    Ok(Binary::Log(..)) => return Ended::Broke("the control plane sent a log chunk".into()),
+                    Err(error) => return Ended::Broke(Chain(&error).to_string()),
+                },
+            };
+            if self.events.send(event).await.is_err() {
+                return Ended::Closed;
+            }
+        }
+    }
+}
+
+/// Why there is no link.
+enum Failure {
+    Token(String),
+    Dial(DialError),
+}
+
+/// Writes until closed; control messages go first, so that logs never delay a report. Returns what broke.
+async fn write(
+    mut writer: Writer,
+    mut control: mpsc::Receiver<ToControlPlane>,
+    mut logs: mpsc::Receiver<LogMessage>,
+    close: CancellationToken,
+) -> Option<LinkError> {
+    loop {
+        let outcome = tokio::select! {
+            biased;
+            Some(message) = control.recv() => write_text(&mut writer, &message).await,
+            () = close.cancelled() => break,
+            Some(message) = logs.recv() => match message {
+                LogMessage::End(message) => write_text(&mut writer, &message).await,
+                LogMessage::Chunk(chunk, bytes) => write_chunk(&mut writer, chunk, bytes).await,
+            },
+        };
+        if let Err(error) = outcome {
+            return Some(error);
+        }
+    }
+    let goodbye = async {
+        while let Ok(message) = control.try_recv() {
+            write_text(&mut writer, &message).await?;
+        }
+        writer.close("the daemon goes away").await
+    };
+    let _ = timeout(GOODBYE, goodbye).await; // out of politeness: whether it arrives changes nothing
+    None
+}
+
+async fn write_text(writer: &mut Writer, message: &ToControlPlane) -> Result<(), LinkError> {
+    match wire::encode_text(message) {
+        Ok(text) => writer.text(text).await,
+        Err(error) => {
+            warn!(error = %Chain(&error), "A message is too long to be sent");
+            Ok(())
+        }
+    }
+}
+
+async fn write_chunk(writer: &mut Writer, chunk: LogChunk, bytes: Bytes) -> Result<(), LinkError> {
+    match Binary::Log(chunk, bytes).encode() {
+        Ok(frame) => writer.binary(frame).await,
+        Err(error) => {
+            warn!(error = %Chain(&error), "A log chunk is too long to be sent");
+            Ok(())
+        }
+    }
+}
+
+/// A uniform draw for the backoff's jitter. Without randomness the pauses are merely not spread out.
+fn random() -> u64 {
+    getrandom::u64().unwrap_or(u64::MAX / 2)
+}

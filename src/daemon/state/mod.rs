@@ -1,0 +1,214 @@
+//! The daemon's state: [`DaemonState::handle`] is the only place that changes it.
+//!
+//! Synchronous and without I/O, clock and randomness: a test reads as events in, effects out.
+//!
+//! ```text
+//! offered ─► Looking ─┬ ours ────────────────────────────────► Held ─► Confirming ─► Ended
+//!                     ├ another's ─► rejected                    ▲
+//!                     └ absent ─┬ accepted before ─► Doubtful ───┤ ─► Ended (lost)
+//!                               └ policy ─► Accepted ─ack► Creating ─► Held
+//!                                    └ rejected              └ not known ─► ReadingBack
+//! open at welcome ─► Rejoining | Doubtful | Held
+//! ```
+//!
+//! | file | holds |
+//! |---|---|
+//! | `item.rs` | what is remembered of a dispatch and of an object |
+//! | `session.rs` | link, hello, welcome, messages |
+//! | `offer.rs` | from the offer to the object |
+//! | `object.rs` | watches, observations, deletion, the end |
+//! | `stream.rs` | which logs are followed |
+
+mod item;
+mod object;
+mod offer;
+mod session;
+mod stream;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::event::{Effect, Event, Now};
+use crate::policy::Policy;
+use crate::report::Outbox;
+use crate::telemetry::Condition;
+use crate::types::{InstanceName, KubeNamespace, NodeName};
+use crate::watch::Scope;
+use crate::wire::NodeFacts;
+use item::{Item, Object, Phase};
+use object::ScopeState;
+use session::Session;
+use stream::Stream;
+
+/// Bytes of dispatches that may be under way before their objects exist; each is held about twice, opaque and as a manifest. Thousands of usual
+/// launches fit. A control plane that sends more is told to wait.
+const MAX_UNDER_WAY: usize = 64 << 20;
+/// How long a lost dispatch is remembered, in case that its object appears. **Source:** the API server gives a request up after 60 s; an hour is
+/// far beyond any clock or queue.
+const REMEMBER_LOST: Duration = Duration::from_secs(3600);
+/// How long `accepted` may stay without an acknowledgement over reconnects before the dispatch is forgotten: the control plane has ended
+/// its row or will offer it again.
+const FORGET_ACCEPTED: Duration = Duration::from_secs(600);
+/// Refusals after `accepted` that are remembered until the next welcome.
+const MAX_REFUSED: usize = 1024;
+
+/// What stays the same while the process lives.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// This node.
+    pub node: NodeName,
+    /// This process.
+    pub boot_id: String,
+    /// Root of the workdirs on the node.
+    pub workdir_root: PathBuf,
+}
+
+/// All that the daemon knows.
+#[derive(Debug)]
+pub struct DaemonState {
+    settings: Settings,
+    policy: Policy,
+    node: NodeFacts,
+    cluster_uid: Option<String>,
+    link: Option<u64>,
+    session: Option<Session>,
+    /// The enrolment, once a control plane has named it; it outlives sessions.
+    install: Option<String>,
+    items: BTreeMap<InstanceName, Item>,
+    objects: BTreeMap<(KubeNamespace, InstanceName), Object>,
+    scopes: BTreeMap<Scope, ScopeState>,
+    streams: BTreeMap<u64, Stream>,
+    outbox: Outbox,
+    looks: u64,
+    draining: bool,
+}
+
+impl DaemonState {
+    /// Begins with nothing but a policy; the effects start the watches.
+    pub fn new(settings: Settings, policy: Policy) -> (Self, Vec<Effect>) {
+        let node = NodeFacts {
+            name: settings.node.clone(),
+            uid: None,
+            labels: BTreeMap::new(),
+            taints: Vec::new(),
+            allocatable: BTreeMap::new(),
+            conditions: Vec::new(),
+            unschedulable: false,
+        };
+        let mut state = Self {
+            settings,
+            policy,
+            node,
+            cluster_uid: None,
+            link: None,
+            session: None,
+            install: None,
+            items: BTreeMap::new(),
+            objects: BTreeMap::new(),
+            scopes: BTreeMap::new(),
+            streams: BTreeMap::new(),
+            outbox: Outbox::default(),
+            looks: 0,
+            draining: false,
+        };
+        let mut out = Vec::new();
+        state.watch_namespaces(&mut out);
+        (state, out)
+    }
+
+    /// Takes one event and says what to do.
+    pub fn handle(&mut self, event: Event, now: Now) -> Vec<Effect> {
+        let mut out = Vec::new();
+        match event {
+            Event::LinkUp { link } => self.link_up(link, &mut out),
+            Event::LinkDown { link } => self.link_down(link, &mut out),
+            Event::Message { link, message } => {
+                if self.link == Some(link) {
+                    self.message(*message, now, &mut out);
+                }
+            }
+            Event::Offered { link, envelope, body } => {
+                if self.link == Some(link) && self.session.is_some() {
+                    self.offered(envelope, &body, now, &mut out);
+                }
+            }
+            Event::Seen { scope, seen } => self.seen(scope, seen, now, &mut out),
+            Event::Looked { instance, look, found } => self.looked(&instance, look, found, now, &mut out),
+            Event::NotAudited { instance } => self.not_audited(&instance, now, &mut out),
+            Event::CreateEnded { instance, ended } => self.create_ended(&instance, ended, now, &mut out),
+            Event::DeleteEnded { instance, uid, outcome } => self.delete_ended(&instance, &uid, outcome, now, &mut out),
+            Event::FollowEnded { stream } => {
+                self.streams.remove(&stream);
+            }
+            Event::PolicyChanged(policy) => self.policy_changed(*policy, &mut out),
+            Event::FactsRead { node, cluster_uid } => self.facts_read(*node, cluster_uid, &mut out),
+            Event::Draining => {
+                self.draining = true;
+                out.push(Effect::Condition(Condition::Running, Err("the daemon is ending".into())));
+            }
+            Event::Tick => self.tick(now, &mut out),
+        }
+        out
+    }
+
+    /// The link that is open, as far as the state has heard.
+    pub fn link(&self) -> Option<u64> {
+        self.link
+    }
+
+    /// Whether a drain has nothing left to wait for: no object is being made, and what a connected control plane can still
+    /// acknowledge is acknowledged.
+    pub fn is_idle(&self) -> bool {
+        let posting = |item: &Item| matches!(item.phase, Phase::Creating { .. } | Phase::ReadingBack { .. });
+        if self.session.is_some() {
+            self.outbox.pending() == 0 && !self.items.values().any(Item::is_being_made)
+        } else {
+            !self.items.values().any(posting)
+        }
+    }
+
+    fn tick(&mut self, now: Now, out: &mut Vec<Effect>) {
+        let due: Vec<InstanceName> =
+            self.items.iter().filter(|(_, item)| item.retry_at.is_some_and(|at| at <= now.mono)).map(|(name, _)| name.clone()).collect();
+        for instance in due {
+            let Some(item) = self.items.get_mut(&instance) else { continue };
+            item.retry_at = None;
+            if item.wants_a_read() {
+                self.look(&instance, now, out);
+            } else {
+                self.delete_if_wanted(&instance, out);
+            }
+        }
+        let outbox = &mut self.outbox;
+        self.items.retain(|instance, item| {
+            let kept = match &item.phase {
+                Phase::Accepted { since, .. } => now.mono < *since + FORGET_ACCEPTED,
+                Phase::Ended { lost: true, since } => now.mono < *since + REMEMBER_LOST,
+                _ => true,
+            };
+            if !kept {
+                outbox.forget(instance);
+            }
+            kept
+        });
+        self.settle_scopes(now, out);
+    }
+
+    /// Remembers a refusal after `accepted`, and forgets the oldest beyond the bound.
+    fn bound_refusals(&mut self) {
+        let mut refused: Vec<(Duration, InstanceName)> = self
+            .items
+            .iter()
+            .filter_map(|(name, item)| if let Phase::Refused { since, .. } = item.phase { Some((since, name.clone())) } else { None })
+            .collect();
+        if refused.len() > MAX_REFUSED {
+            refused.sort();
+            for (_, name) in refused.drain(..MAX_REFUSED / 2) {
+                self.items.remove(&name);
+            }
+        }
+    }
+}

@@ -1,0 +1,355 @@
+//! From the offer of a dispatch to its object.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+
+use super::item::{Item, Look, Object, Phase, key_of};
+use super::{DaemonState, Effect, MAX_UNDER_WAY, Now};
+use crate::audit::Fact;
+use crate::daemon::event::Creation;
+use crate::observe::{self, Gone};
+use crate::policy;
+use crate::render::{self, Place, Rendered};
+use crate::types::{DispatchId, InstanceName, KubeNamespace};
+use crate::wire::{Dispatch, DispatchEnvelope, Rejection, RejectionCode, ToControlPlane, Work};
+
+/// POSTs of one dispatch. A second and third follow only when a consistent read showed that the one before, whose outcome was not known, has
+/// made nothing; the name is the same, so that at most one of them can take effect.
+const MAX_POSTS: u32 = 3;
+
+/// Who holds the name.
+enum Found {
+    Ours,
+    Anothers,
+    Nobody,
+}
+
+impl DaemonState {
+    pub(super) fn offered(&mut self, envelope: DispatchEnvelope, body: &[u8], now: Now, out: &mut Vec<Effect>) {
+        let DispatchEnvelope { dispatch_id, attempt, instance, accepted_before } = envelope;
+        let reject = |code, rule: &str, message: &str| {
+            let rejection = Rejection { code, rule: rule.to_owned(), message: message.to_owned() };
+            Effect::Send(Box::new(ToControlPlane::Rejected { dispatch_id: dispatch_id.clone(), attempt, rejection }))
+        };
+        if dispatch_id.instance_name(attempt) != instance {
+            out.push(reject(RejectionCode::Invalid, "instance", "the instance's name is not the one derived from dispatch and attempt"));
+            return;
+        }
+        if let Some(item) = self.items.get(&instance) {
+            if item.dispatch == dispatch_id && item.attempt == attempt {
+                return self.offered_again(&instance, out);
+            }
+            out.push(reject(RejectionCode::NameTaken, "instance", "another dispatch of this daemon has the same name"));
+            return;
+        }
+        let under_way: usize = self.items.values().filter(|item| item.is_being_made()).map(|item| item.weight).sum();
+        if under_way + body.len() > MAX_UNDER_WAY && !accepted_before {
+            out.push(reject(RejectionCode::Unavailable, "load", "this daemon has too many dispatches under way; try again"));
+            return;
+        }
+        let offer = policy::parse_dispatch(body).map(Box::new);
+        let mut item = Item::new(dispatch_id, attempt, instance.clone(), Phase::Looking { offer, accepted_before });
+        item.weight = body.len();
+        if let Phase::Looking { offer: Ok(dispatch), .. } = &item.phase {
+            item.requested_by = format!("{}/{}", dispatch.caller.namespace, dispatch.caller.user);
+            item.namespace = namespace_of(dispatch);
+        }
+        self.items.insert(instance.clone(), item);
+        self.look(&instance, now, out);
+    }
+
+    /// The control plane did not hear, or not store, what was said before: it is said again.
+    fn offered_again(&mut self, instance: &InstanceName, out: &mut Vec<Effect>) {
+        let Some(item) = self.items.get(instance) else { return };
+        match &item.phase {
+            // The answer is on its way.
+            Phase::Looking { .. } | Phase::Rejoining | Phase::Doubtful { .. } => {}
+            Phase::Refused { rejection, .. } => {
+                let (dispatch_id, attempt, rejection) = (item.dispatch.clone(), item.attempt, rejection.clone());
+                out.push(Effect::Send(Box::new(ToControlPlane::Rejected { dispatch_id, attempt, rejection })));
+            }
+            Phase::Accepted { .. }
+            | Phase::Creating { .. }
+            | Phase::ReadingBack { .. }
+            | Phase::Held { .. }
+            | Phase::Confirming { .. }
+            | Phase::Ended { .. } => {
+                out.extend(accepted(item)); // reports that are not acknowledged went out at `welcome`
+            }
+        }
+    }
+
+    /// Begins the read that the item waits for, unless one is under way.
+    pub(super) fn look(&mut self, instance: &InstanceName, now: Now, out: &mut Vec<Effect>) {
+        let Some(item) = self.items.get_mut(instance).filter(|item| item.looking.is_none()) else { return };
+        self.looks += 1;
+        item.looking = Some(Look { number: self.looks, since: now.mono });
+        // An object that was seen has its namespace; before that it may be in any run namespace, under an older policy's default.
+        let namespaces = match (&item.namespace, &item.phase) {
+            (Some(namespace), _) => vec![namespace.clone()],
+            (None, _) => self.policy.run_namespaces().to_vec(),
+        };
+        out.push(Effect::Look { instance: instance.clone(), look: self.looks, namespaces });
+    }
+
+    pub(super) fn looked(&mut self, instance: &InstanceName, look: u64, found: Result<Option<Box<Pod>>, String>, now: Now, out: &mut Vec<Effect>) {
+        let Some(item) = self.items.get_mut(instance) else { return };
+        let Some(read) = item.looking.filter(|read| read.number == look) else { return };
+        item.looking = None;
+        let Ok(found) = found else {
+            item.failed(now.mono); // nothing is known: nothing is said
+            return;
+        };
+        item.succeeded();
+        let holder = self.holder(instance, found.as_deref(), now);
+        let Some(item) = self.items.get_mut(instance) else { return };
+        match (std::mem::replace(&mut item.phase, Phase::Rejoining), holder) {
+            (Phase::Looking { .. }, Found::Ours) => {
+                out.extend(accepted_in(item, found.as_deref()));
+                self.adopt(instance, found, now, out);
+            }
+            (Phase::Looking { accepted_before: false, .. }, Found::Anothers) => {
+                let message = "an object of this name exists and was not made for this dispatch";
+                self.refuse(instance, rejection(RejectionCode::NameTaken, "instance", message), false, now, out);
+            }
+            (Phase::Looking { offer, accepted_before: false }, Found::Nobody) => self.judge(instance, offer, now, out),
+            (Phase::Looking { accepted_before: true, .. }, Found::Anothers | Found::Nobody) => {
+                // It was accepted, and this process does not know whether it was POSTed: never again.
+                item.phase = Phase::Doubtful { due: now.mono + self.session.map(|s| s.lost_after).unwrap_or_default() };
+                self.wait_for_due(instance);
+            }
+            (Phase::Creating { .. } | Phase::ReadingBack { .. }, Found::Ours) => self.created(instance, found, now, out),
+            (Phase::ReadingBack { .. }, Found::Anothers) => {
+                let message = "an object of this name was made by somebody else in the meantime";
+                self.refuse(instance, rejection(RejectionCode::NameTaken, "instance", message), true, now, out);
+            }
+            (Phase::ReadingBack { rendered, tries }, Found::Nobody) if tries < MAX_POSTS && !item.cancel => {
+                self.post(instance, rendered, tries + 1, out);
+            }
+            (Phase::ReadingBack { .. }, Found::Nobody) => {
+                item.phase = Phase::Doubtful { due: now.mono + self.session.map(|s| s.lost_after).unwrap_or(DEFAULT_LOST_AFTER) };
+                self.wait_for_due(instance);
+            }
+            (Phase::Rejoining | Phase::Doubtful { .. }, Found::Ours) => self.adopt(instance, found, now, out),
+            (Phase::Doubtful { due }, Found::Anothers | Found::Nobody) if read.since < due => {
+                item.phase = Phase::Doubtful { due };
+                self.wait_for_due(instance);
+            }
+            (Phase::Rejoining | Phase::Doubtful { .. }, Found::Anothers | Found::Nobody) => self.lost(instance, now, out),
+            (Phase::Confirming { uid }, Found::Ours) if found.as_ref().is_some_and(|pod| pod.metadata.uid.as_deref() == Some(&uid)) => {
+                item.phase = Phase::Held { uid }; // it only changed hands between two watches
+                self.observe(instance, out);
+                self.delete_if_wanted(instance, out);
+            }
+            (Phase::Confirming { uid }, _) => self.gone(instance, &uid, now, out),
+            // These wait for no read; an answer that comes late changes nothing.
+            (phase @ (Phase::Accepted { .. } | Phase::Creating { .. } | Phase::Held { .. } | Phase::Ended { .. } | Phase::Refused { .. }), _) => {
+                item.phase = phase;
+            }
+        }
+    }
+
+    /// Who holds the instance's name, by an object that was just read; it goes into `objects` as a watch would have put it there.
+    fn holder(&mut self, instance: &InstanceName, found: Option<&Pod>, now: Now) -> Found {
+        let Some(pod) = found else { return Found::Nobody };
+        let cancel = self.items.get(instance).is_some_and(|item| item.cancel);
+        let object = Object::of(pod, observe::pod(pod, now.wall, cancel));
+        let ours = match (&object, self.items.get(instance)) {
+            (Some(object), Some(item)) => object.belongs_to(item, self.install.as_deref()),
+            _ => false,
+        };
+        if let (true, Some(key), Some(object)) = (ours, key_of(pod), object)
+            && !self.objects.get(&key).is_some_and(|known| known.is_newer_than(&object))
+        {
+            self.objects.insert(key, object);
+        }
+        if ours { Found::Ours } else { Found::Anothers }
+    }
+
+    fn wait_for_due(&mut self, instance: &InstanceName) {
+        if let Some(item) = self.items.get_mut(instance)
+            && let Phase::Doubtful { due } = item.phase
+        {
+            item.retry_at = Some(due);
+        }
+    }
+
+    fn judge(&mut self, instance: &InstanceName, offer: Result<Box<Dispatch>, Rejection>, now: Now, out: &mut Vec<Effect>) {
+        if self.draining {
+            let message = "this daemon is ending; its successor on the node takes new work in a moment";
+            return self.refuse(instance, rejection(RejectionCode::Unavailable, "drain", message), false, now, out);
+        }
+        let Some(item) = self.items.get_mut(instance) else { return };
+        if item.cancel {
+            return self.never_made(instance, now, out);
+        }
+        let rendered = offer.and_then(|dispatch| self.policy.judge(&dispatch)).and_then(|admitted| {
+            let install = self.install.as_deref().unwrap_or_default();
+            let workdir_root = &self.settings.workdir_root;
+            let place = Place { node: &self.settings.node, install, workdir_root, dispatch_id: &item.dispatch, attempt: item.attempt, instance };
+            render::launch(&admitted, &place).map_err(|error| error.rejection())
+        });
+        match rendered {
+            Err(rejection) => self.refuse(instance, rejection, false, now, out),
+            Ok(rendered) => {
+                item.namespace = Some(rendered.namespace.clone());
+                let object = item.audit_object(&rendered.namespace, None);
+                let fact = Fact::DispatchAdmitted { subject: item.subject(), object, manifest: rendered.digest.clone() };
+                item.phase = Phase::Accepted { rendered: Arc::new(rendered), since: now.mono };
+                if let Some(Effect::Send(answer)) = accepted(item) {
+                    out.push(Effect::Admit { instance: instance.clone(), fact, answer });
+                }
+            }
+        }
+    }
+
+    /// Nothing is made without an audit line.
+    pub(super) fn not_audited(&mut self, instance: &InstanceName, now: Now, out: &mut Vec<Effect>) {
+        if self.items.get(instance).is_some_and(|item| matches!(item.phase, Phase::Accepted { .. })) {
+            self.refuse(instance, rejection(RejectionCode::Unavailable, "audit", NO_AUDIT), false, now, out);
+        }
+    }
+
+    /// Refuses a dispatch. Before `accepted` it is forgotten at once: whoever offers it again is answered anew.
+    fn refuse(&mut self, instance: &InstanceName, rejection: Rejection, after_accepted: bool, now: Now, out: &mut Vec<Effect>) {
+        let Some(item) = self.items.get_mut(instance) else { return };
+        out.push(Effect::Record(Fact::DispatchRejected { subject: item.subject(), rejection: rejection.clone() }));
+        let (dispatch_id, attempt) = (item.dispatch.clone(), item.attempt);
+        out.push(Effect::Send(Box::new(ToControlPlane::Rejected { dispatch_id, attempt, rejection: rejection.clone() })));
+        if after_accepted {
+            item.phase = Phase::Refused { rejection, since: now.mono };
+            self.bound_refusals();
+        } else {
+            self.items.remove(instance);
+        }
+        self.streams_of(instance, out);
+    }
+
+    pub(super) fn accepted_ack(&mut self, instance: &InstanceName, dispatch: &DispatchId, now: Now, out: &mut Vec<Effect>) {
+        let Some(item) = self.items.get_mut(instance).filter(|item| item.dispatch == *dispatch) else { return };
+        let Phase::Accepted { rendered, .. } = &item.phase else { return };
+        let rendered = Arc::clone(rendered);
+        if item.cancel { self.never_made(instance, now, out) } else { self.post(instance, rendered, 1, out) }
+    }
+
+    fn post(&mut self, instance: &InstanceName, rendered: Arc<Rendered>, tries: u32, out: &mut Vec<Effect>) {
+        let Some(item) = self.items.get_mut(instance) else { return };
+        item.phase = Phase::Creating { rendered: Arc::clone(&rendered), tries };
+        out.push(Effect::Create { instance: instance.clone(), subject: item.subject(), rendered });
+    }
+
+    pub(super) fn create_ended(&mut self, instance: &InstanceName, ended: Creation, now: Now, out: &mut Vec<Effect>) {
+        let Some(item) = self.items.get_mut(instance) else { return };
+        let Phase::Creating { rendered, tries } = &item.phase else { return };
+        let (rendered, tries) = (Arc::clone(rendered), *tries);
+        let refusal = match ended {
+            Creation::Done(pod) => {
+                return match self.holder(instance, Some(&pod), now) {
+                    Found::Ours => self.created(instance, Some(pod), now, out),
+                    // An admission webhook took our marks off: the object could never be found again.
+                    Found::Anothers | Found::Nobody => {
+                        let message = "the cluster changed the object's labels or annotations on creation, so that it cannot be followed; \
+                                       exempt the run namespace from the webhook that does so";
+                        self.refuse(instance, rejection(RejectionCode::ClusterRefused, "cluster", message), true, now, out);
+                        out.extend(self.delete_stray(instance, &pod, "its marks were removed on creation"));
+                    }
+                };
+            }
+            Creation::Exists | Creation::Unclear => {
+                item.phase = Phase::ReadingBack { rendered, tries };
+                return self.look(instance, now, out);
+            }
+            Creation::Refused { code, message } => {
+                rejection(RejectionCode::ClusterRefused, "cluster", &refused_text(&rendered.namespace, code, &message))
+            }
+            Creation::NotAudited => rejection(RejectionCode::Unavailable, "audit", NO_AUDIT),
+            Creation::NoWorkdir { message } => rejection(RejectionCode::Unavailable, "workdir", &message),
+        };
+        if tries > 1 {
+            // This POST made nothing for certain; an earlier one may have, or may yet.
+            item.phase = Phase::Doubtful { due: now.mono + self.session.map(|s| s.lost_after).unwrap_or(DEFAULT_LOST_AFTER) };
+            return self.look(instance, now, out);
+        }
+        self.refuse(instance, refusal, true, now, out);
+    }
+
+    /// The object that was asked for is there.
+    fn created(&mut self, instance: &InstanceName, pod: Option<Box<Pod>>, now: Now, out: &mut Vec<Effect>) {
+        self.hold(instance, pod.as_deref(), now, out);
+    }
+
+    /// The object was there before it was asked for.
+    fn adopt(&mut self, instance: &InstanceName, pod: Option<Box<Pod>>, now: Now, out: &mut Vec<Effect>) {
+        self.hold(instance, pod.as_deref(), now, out);
+        self.record_adopted(instance, out);
+    }
+
+    pub(super) fn record_adopted(&self, instance: &InstanceName, out: &mut Vec<Effect>) {
+        let Some(item) = self.items.get(instance) else { return };
+        if let (Phase::Held { uid }, Some(namespace)) = (&item.phase, &item.namespace) {
+            out.push(Effect::Record(Fact::Adopted { subject: item.subject(), object: item.audit_object(namespace, Some(uid)) }));
+        }
+    }
+
+    /// Deleted before anything was made.
+    fn never_made(&mut self, instance: &InstanceName, now: Now, out: &mut Vec<Effect>) {
+        self.end(instance, observe::gone(None, now.wall, Gone::DeletedByRequest), false, now, out);
+    }
+
+    /// Accepted, and absent by a consistent read that began when a POST could no longer take effect.
+    fn lost(&mut self, instance: &InstanceName, now: Now, out: &mut Vec<Effect>) {
+        let Some(item) = self.items.get(instance) else { return };
+        let cause = if item.cancel { Gone::DeletedByRequest } else { Gone::Lost };
+        if cause == Gone::Lost {
+            out.push(Effect::Record(Fact::Lost { subject: item.subject() }));
+        }
+        let observation = observe::gone(self.outbox.latest(instance), now.wall, cause);
+        self.end(instance, observation, true, now, out);
+    }
+
+    /// Deletes an object that must not stay, whatever its labels.
+    fn delete_stray(&self, instance: &InstanceName, pod: &Pod, why: &'static str) -> Option<Effect> {
+        let (item, (namespace, _), uid) = (self.items.get(instance)?, key_of(pod)?, pod.metadata.uid.clone()?);
+        Some(Effect::Delete { instance: instance.clone(), namespace, uid, subject: item.subject(), why })
+    }
+}
+
+/// Used when an object's making outlives the session that named another value. **Source:** `design.md` section 8.
+const DEFAULT_LOST_AFTER: std::time::Duration = std::time::Duration::from_secs(70);
+
+const NO_AUDIT: &str = "this daemon cannot write its audit log, and creates nothing without it; see the daemon's log";
+
+fn rejection(code: RejectionCode, rule: &str, message: &str) -> Rejection {
+    Rejection { code, rule: rule.to_owned(), message: message.to_owned() }
+}
+
+fn namespace_of(dispatch: &Dispatch) -> Option<KubeNamespace> {
+    match &dispatch.work {
+        Work::Launch(launch) => launch.namespace.as_deref()?.parse().ok(),
+    }
+}
+
+/// `accepted` for an item whose namespace is known.
+fn accepted(item: &Item) -> Option<Effect> {
+    let namespace = item.namespace.as_ref()?.to_string();
+    Some(Effect::Send(Box::new(ToControlPlane::Accepted { dispatch_id: item.dispatch.clone(), attempt: item.attempt, namespace })))
+}
+
+/// `accepted` for an object that was found.
+fn accepted_in(item: &mut Item, pod: Option<&Pod>) -> Option<Effect> {
+    item.namespace = pod.and_then(key_of).map(|(namespace, _)| namespace).or(item.namespace.take());
+    accepted(item)
+}
+
+/// What a refused POST means to the sender.
+fn refused_text(namespace: &KubeNamespace, code: u16, message: &str) -> String {
+    match code {
+        404 => format!(
+            "the run namespace {namespace} does not exist in the cluster; its owner can make it with `kubectl create namespace {namespace}` ({message})"
+        ),
+        401 => format!("the cluster does not accept the daemon's own account ({message}); see the daemon's log"),
+        403 if message.contains("exceeded quota") => format!("the cluster's quota in namespace {namespace} is used up: {message}"),
+        _ => format!("the cluster refused the Pod in namespace {namespace} ({code}): {message}"),
+    }
+}

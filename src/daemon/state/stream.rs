@@ -1,0 +1,112 @@
+//! Which logs are followed. The bytes themselves never pass through here.
+
+use super::item::Phase;
+use super::{DaemonState, Effect};
+use crate::daemon::event::{ContainerState, FollowOrder};
+use crate::types::InstanceName;
+use crate::wire::{LogEndReason, ResumePoint, ToControlPlane};
+
+/// A stream that the control plane asked for.
+#[derive(Debug)]
+pub(super) struct Stream {
+    instance: InstanceName,
+    /// What to start it with, until it is started.
+    waiting: Option<(u64, ResumePoint, u64)>,
+    told: ContainerState,
+}
+
+impl DaemonState {
+    pub(super) fn logs_follow(&mut self, stream: u64, instance: InstanceName, offset: u64, resume: ResumePoint, credit: u64, out: &mut Vec<Effect>) {
+        if self.streams.contains_key(&stream) {
+            return; // ids are never used twice in a session
+        }
+        self.streams.insert(stream, Stream { instance: instance.clone(), waiting: Some((offset, resume, credit)), told: ContainerState::Waiting });
+        self.streams_of(&instance, out);
+    }
+
+    pub(super) fn logs_credit(&mut self, stream: u64, bytes: u64, out: &mut Vec<Effect>) {
+        match self.streams.get_mut(&stream) {
+            Some(Stream { waiting: Some((_, _, credit)), .. }) => *credit = credit.saturating_add(bytes),
+            Some(Stream { waiting: None, .. }) => out.push(Effect::Credit { stream, bytes }),
+            None => {}
+        }
+    }
+
+    pub(super) fn logs_stop(&mut self, stream: u64, out: &mut Vec<Effect>) {
+        match self.streams.get(&stream) {
+            Some(Stream { waiting: Some((offset, ..)), .. }) => {
+                out.push(log_end(stream, LogEndReason::Stopped, *offset));
+                self.streams.remove(&stream);
+            }
+            Some(Stream { waiting: None, .. }) => out.push(Effect::StopFollow { stream }), // it says the end itself, behind its last chunk
+            None => {}
+        }
+    }
+
+    /// Starts, informs or ends the streams of an instance after something about it changed.
+    pub(super) fn streams_of(&mut self, instance: &InstanceName, out: &mut Vec<Effect>) {
+        if !self.streams.values().any(|stream| stream.instance == *instance) {
+            return;
+        }
+        let container = self.container_of(instance);
+        let over = match self.items.get(instance).map(|item| &item.phase) {
+            Some(Phase::Ended { .. } | Phase::Refused { .. }) => Some(LogEndReason::Gone),
+            Some(_) => None,
+            None => self.is_synced().then_some(LogEndReason::NotHeld),
+        };
+        let mut ended = Vec::new();
+        for (&number, stream) in self.streams.iter_mut().filter(|(_, stream)| stream.instance == *instance) {
+            match (&container, &mut stream.waiting) {
+                (Some((namespace, Some(id), state)), waiting @ Some(_)) if *state != ContainerState::Waiting => {
+                    let Some((offset, resume, credit)) = waiting.take() else { continue };
+                    stream.told = *state;
+                    out.push(Effect::Follow(FollowOrder {
+                        stream: number,
+                        namespace: namespace.clone(),
+                        instance: instance.clone(),
+                        container: id.clone(),
+                        offset,
+                        resume,
+                        credit,
+                        state: *state,
+                    }));
+                }
+                // A Pod that ended before its container started has no log.
+                (Some((_, None, ContainerState::Ended)), Some((offset, ..))) => {
+                    out.push(log_end(number, LogEndReason::Complete, *offset));
+                    ended.push(number);
+                }
+                (Some((_, _, state)), None) if *state != stream.told && *state != ContainerState::Waiting => {
+                    stream.told = *state;
+                    out.push(Effect::Container { stream: number, state: *state });
+                }
+                (None, None) if over.is_some() && stream.told != ContainerState::Gone => {
+                    stream.told = ContainerState::Gone;
+                    out.push(Effect::Container { stream: number, state: ContainerState::Gone });
+                }
+                (None, Some((offset, ..))) => {
+                    if let Some(reason) = over {
+                        out.push(log_end(number, reason, *offset));
+                        ended.push(number);
+                    }
+                }
+                _ => {}
+            }
+        }
+        for number in ended {
+            self.streams.remove(&number);
+        }
+    }
+
+    /// The first list is complete: streams of objects that do not exist can be answered now.
+    pub(super) fn retry_streams(&mut self, out: &mut Vec<Effect>) {
+        let waiting: Vec<InstanceName> = self.streams.values().filter(|s| s.waiting.is_some()).map(|s| s.instance.clone()).collect();
+        for instance in waiting {
+            self.streams_of(&instance, out);
+        }
+    }
+}
+
+fn log_end(stream: u64, reason: LogEndReason, offset: u64) -> Effect {
+    Effect::Send(Box::new(ToControlPlane::LogEnd { stream, reason, offset }))
+}

@@ -1,0 +1,209 @@
+//! Sessions that end and begin.
+
+use serde_json::json;
+
+use super::*;
+use crate::telemetry::Condition;
+use crate::types::{Reason, State};
+
+#[test]
+fn hello_names_what_is_held_and_the_policy_in_force() {
+    let (mut desk, case) = (Desk::new(), Case::new());
+    let pod = desk.pod(&case, running());
+    desk.sync(&[&pod]);
+    let effects = desk.handle(Event::LinkUp { link: 1 });
+    let [ToControlPlane::Hello(hello)] = sent(&effects)[..] else { panic!("{effects:?}") };
+    assert_eq!((hello.role.as_str(), hello.node.name.as_str(), hello.held.len()), ("node", "node-1", 1));
+    assert_eq!(hello.policy_digest, desk.state.policy.digest());
+    assert_eq!(hello.held[0].instance, case.instance);
+}
+
+#[test]
+fn nothing_is_said_of_any_object_before_welcome() {
+    let (mut desk, case) = (Desk::new(), Case::new());
+    let pod = desk.pod(&case, running());
+    assert!(sent(&desk.sync(&[&pod])).is_empty());
+    let effects = desk.handle(Event::LinkUp { link: 1 });
+    assert!(reports(&effects).is_empty());
+}
+
+#[test]
+fn an_open_instance_whose_object_is_there_is_adopted_without_a_second_pod() {
+    let (mut desk, case) = (Desk::new(), Case::new());
+    let pod = desk.pod(&case, running());
+    desk.sync(&[&pod]);
+    let effects = desk.reconnect(vec![case.open(OpenPhase::Created, |open| open.seq = 7)]);
+    assert_eq!((looks(&effects), creates(&effects)), (0, 0));
+    let report = the_report(&effects);
+    assert_eq!((report.seq, report.epoch, report.observation.state), (8, 1, State::Running));
+}
+
+#[test]
+fn an_open_instance_is_read_when_no_watch_has_shown_it_yet() {
+    let (mut desk, case) = (Desk::new(), Case::new());
+    let effects = desk.reconnect(vec![case.open(OpenPhase::Created, |_| {})]);
+    let pod = desk.pod(&case, running());
+    assert_eq!(seen(&desk.answer(&effects, Ok(Some(&pod)))).state, State::Running);
+}
+
+#[test]
+fn an_open_instance_that_was_made_and_is_absent_is_lost_or_deleted_as_asked() {
+    for (cancel, reason) in [(false, Reason::Lost), (true, Reason::DeletedByRequest)] {
+        let (mut desk, case) = (Desk::connected(), Case::new());
+        let effects = desk.reconnect(vec![case.open(OpenPhase::Created, |open| open.cancel = cancel)]);
+        let effects = desk.answer(&effects, Ok(None));
+        assert_eq!((seen(&effects).state, seen(&effects).reason), (State::Stopped, reason));
+    }
+}
+
+#[test]
+fn an_open_instance_that_was_only_accepted_is_lost_once_its_post_can_no_longer_take_effect() {
+    let (mut desk, case) = (Desk::connected(), Case::new());
+    let effects = desk.reconnect(vec![case.open(OpenPhase::Accepted, |open| open.accepted_ms_ago = 30_000)]);
+    assert!(desk.answer(&effects, Ok(None)).is_empty());
+    assert_eq!(looks(&desk.pass(39)), 0);
+    let effects = desk.pass(1);
+    assert_eq!(seen(&desk.answer(&effects, Ok(None))).reason, Reason::Lost);
+}
+
+#[test]
+fn an_open_instance_with_a_wish_to_delete_is_deleted() {
+    let (mut desk, case) = (Desk::new(), Case::new());
+    let pod = desk.pod(&case, running());
+    desk.sync(&[&pod]);
+    let effects = desk.reconnect(vec![case.open(OpenPhase::Created, |open| open.cancel = true)]);
+    assert_eq!(deletes(&effects), ["uid-1"]);
+}
+
+#[test]
+fn what_was_not_acknowledged_is_sent_again_in_the_new_epoch() {
+    let (mut desk, case) = (Desk::connected(), Case::new());
+    desk.running(&case);
+    desk.say(ack(&case.instance, 1));
+    desk.disconnect();
+    let pod = desk.pod(&case, finished(0));
+    assert!(sent(&desk.applied(&pod)).is_empty(), "nobody is there");
+    let effects = desk.reconnect(vec![case.open(OpenPhase::Created, |open| open.seq = 1)]);
+    let report = the_report(&effects);
+    assert_eq!((report.epoch, report.observation.reason), (2, Reason::Completed));
+    desk.say(ack(&case.instance, report.seq));
+    assert!(reports(&desk.reconnect(vec![])).is_empty());
+}
+
+#[test]
+fn an_acknowledgement_lost_with_the_link_counts_when_welcome_shows_that_it_was_stored() {
+    let (mut desk, case) = (Desk::connected(), Case::new());
+    let effects = desk.offer(&case, false);
+    desk.answer(&effects, Ok(None));
+    let effects = desk.reconnect(vec![case.open(OpenPhase::Accepted, |_| {})]);
+    assert_eq!((creates(&effects), looks(&effects)), (1, 0));
+}
+
+#[test]
+fn accepted_that_was_not_stored_is_said_again_and_still_makes_nothing() {
+    let (mut desk, case) = (Desk::connected(), Case::new());
+    let effects = desk.offer(&case, false);
+    desk.answer(&effects, Ok(None));
+    desk.reconnect(vec![]);
+    let effects = desk.offer(&case, false);
+    assert!(accepts(&effects) && creates(&effects) == 0);
+    assert_eq!(creates(&desk.ack_accepted(&case)), 1);
+}
+
+#[test]
+fn a_dispatch_that_was_only_looked_up_is_forgotten_with_its_link() {
+    let (mut desk, case) = (Desk::connected(), Case::new());
+    let old = desk.offer(&case, false);
+    desk.reconnect(vec![]);
+    let new = desk.offer(&case, false);
+    assert_eq!(looks(&new), 1);
+    assert!(desk.answer(&old, Ok(None)).is_empty(), "the answer to a question of the old link");
+    assert!(accepts(&desk.answer(&new, Ok(None))));
+}
+
+#[test]
+fn messages_of_an_old_link_are_ignored() {
+    let (mut desk, case) = (Desk::connected(), Case::new());
+    desk.running(&case);
+    let cancel = ToDaemon::Cancel { instance: case.instance.clone() };
+    assert!(desk.handle(Event::Message { link: 99, message: Box::new(cancel) }).is_empty());
+    assert!(desk.handle(Event::LinkDown { link: 99 }).is_empty());
+    assert_eq!(desk.state.link(), Some(1));
+}
+
+#[test]
+fn another_enrolment_inherits_nothing() {
+    let (mut desk, case) = (Desk::connected(), Case::new());
+    desk.running(&case);
+    let effects = desk.reconnect_as("c2-00000000", vec![]);
+    assert!(reports(&effects).is_empty());
+    assert!(desk.state.items.is_empty());
+    assert!(deletes(&desk.say(ToDaemon::Cancel { instance: case.instance.clone() })).is_empty());
+}
+
+#[test]
+fn a_changed_policy_is_in_force_for_the_next_dispatch_and_told_by_a_new_hello() {
+    let (mut desk, case) = (Desk::connected(), Case::new());
+    let policy = Policy::parse("version: 1\nrun_namespaces: [runs]\nimages: [\"docker.io/library/x:*\"]\n").expect("a valid policy");
+    let effects = desk.handle(Event::PolicyChanged(Box::new(policy.clone())));
+    assert!(effects.iter().any(|e| matches!(e, Effect::Redial { .. })), "{effects:?}");
+    assert!(effects.iter().any(|e| matches!(e, Effect::Watch { namespaces } if namespaces.len() == 1)), "{effects:?}");
+    assert!(desk.handle(Event::PolicyChanged(Box::new(policy))).is_empty(), "the same again");
+    let effects = desk.offer(&case, false);
+    assert_eq!(rejection(&desk.answer(&effects, Ok(None))).rule, "images");
+}
+
+#[test]
+fn a_namespace_that_left_the_policy_is_watched_while_it_holds_work() {
+    let (mut desk, case) = (Desk::connected(), Case::new());
+    desk.running(&case);
+    let policy = Policy::parse("version: 1\nrun_namespaces: [other]\nimages: [\"*\"]\n").expect("a valid policy");
+    let effects = desk.handle(Event::PolicyChanged(Box::new(policy)));
+    assert!(effects.iter().any(|e| matches!(e, Effect::Watch { namespaces } if namespaces.len() == 2)), "{effects:?}");
+}
+
+#[test]
+fn facts_are_told_when_they_change() {
+    let mut desk = Desk::connected();
+    let mut facts = desk.state.node.clone();
+    facts.unschedulable = true;
+    let read = || Event::FactsRead { node: Box::new(facts.clone()), cluster_uid: Some("u".into()) };
+    assert!(matches!(sent(&desk.handle(read()))[..], [ToControlPlane::NodeFacts(_)]));
+    assert!(desk.handle(read()).is_empty());
+}
+
+#[test]
+fn welcome_makes_ready() {
+    let mut desk = Desk::new();
+    let effects = desk.reconnect(vec![]);
+    assert!(effects.iter().any(|e| matches!(e, Effect::Condition(Condition::ControlPlane, Ok(())))), "{effects:?}");
+}
+
+#[test]
+fn a_check_and_a_lookup_are_passed_on_with_what_they_need() {
+    let mut desk = Desk::connected();
+    let effects = desk.say(ToDaemon::Check { request: 5 });
+    assert!(matches!(&effects[..], [Effect::Check { request: 5, namespaces, .. }] if namespaces.len() == 2), "{effects:?}");
+    let lookup = ToDaemon::Lookup { request: 6, instance: "lakeshore-01234567".parse().expect("a name"), labels: BTreeMap::new(), delete: true };
+    let effects = desk.say(lookup);
+    assert!(matches!(&effects[..], [Effect::Lookup { request: 6, install, .. }] if install == INSTALL), "{effects:?}");
+}
+
+#[test]
+fn a_drain_waits_for_what_is_under_way_and_for_acknowledgements() {
+    let (mut desk, case) = (Desk::connected(), Case::new());
+    desk.handle(Event::Draining);
+    assert!(desk.state.is_idle());
+    let mut desk = Desk::connected();
+    let effects = desk.offer(&case, false);
+    desk.answer(&effects, Ok(None));
+    desk.handle(Event::Draining);
+    assert!(!desk.state.is_idle(), "accepted: its successor could not know that nothing was made");
+    assert_eq!(creates(&desk.ack_accepted(&case)), 1);
+    let pod = desk.pod(&case, json!({}));
+    let effects = desk.created(&case, Creation::Done(Box::new(pod)));
+    assert!(!desk.state.is_idle());
+    let seq = the_report(&effects).seq;
+    desk.say(ack(&case.instance, seq));
+    assert!(desk.state.is_idle());
+}
