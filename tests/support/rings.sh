@@ -48,7 +48,6 @@ ring_chart() {
 
 ring_apiserver() {
   toolchain_rust
-  tests/cluster/cluster build --parts apiserver
   tests/apiserver/run
 }
 

@@ -103,7 +103,7 @@ pub(crate) fn container(namespace: &str, selector: &str, node: Option<&str>) -> 
 /// SIGKILL to a container's process, as from outside of everything that Kubernetes knows.
 pub(crate) fn kill_container(namespace: &str, selector: &str, node: Option<&str>) {
     let (id, node) = container(namespace, selector, node);
-    cluster(&["node", "exec", &node, "ctr", "--address", "/run/kc/c.sock", "--namespace", "k8s.io", "task", "kill", "--signal", "SIGKILL", &id]).ok();
+    cluster(&["node", "exec", &node, "ctr", "--namespace", "k8s.io", "task", "kill", "--signal", "SIGKILL", &id]).ok();
     until("the killed container is replaced", || {
         let pods = kubectl(&["get", "pods", "-n", namespace, "-l", selector, "-o", "json"]).json();
         let items = pods["items"].as_array()?.clone();
