@@ -1,6 +1,7 @@
 //! What [`super::Workdirs`] makes and what it refuses.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tempfile::TempDir;
 
@@ -81,6 +82,46 @@ fn a_link_at_any_level_is_refused_and_what_it_points_to_is_untouched() {
             }
         }
     }
+}
+
+#[test]
+fn a_folder_that_is_exchanged_for_a_link_all_the_time_never_leads_outside() {
+    let dir = TempDir::new().expect("a temporary folder");
+    let (root, victim) = (dir.path().join("root"), dir.path().join("victim"));
+    fs::create_dir(&victim).expect("a folder");
+    fs::set_permissions(&victim, fs::Permissions::from_mode(0o750)).expect("a mode of its own");
+    fs::create_dir(&root).expect("the root");
+    let (planted, link, real) = (root.join("nymph-runs"), root.join("link"), root.join("real"));
+    symlink(&victim, &link).expect("a link");
+    fs::create_dir(&real).expect("a folder");
+    fs::create_dir(&planted).expect("a folder");
+    let (namespace, instance) = names();
+    let workdirs = Workdirs::open(&root).expect("a root");
+    let stop = AtomicBool::new(false);
+    let (mut made, mut refused) = (0, 0);
+    std::thread::scope(|scope| {
+        let exchanger = scope.spawn(|| {
+            let (here, flags) = (nix::fcntl::AT_FDCWD, nix::fcntl::RenameFlags::RENAME_EXCHANGE);
+            while !stop.load(Ordering::Relaxed) {
+                for thing in [&link, &real] {
+                    // In one step each, so that there is no moment at which nothing stands there.
+                    nix::fcntl::renameat2(here, thing, here, &planted, flags).expect("the file system can exchange names");
+                }
+            }
+        });
+        // Until both have happened as often as the fault list asks for, whatever the machine's load.
+        while (made < 10_000 || refused < 10_000) && !exchanger.is_finished() {
+            match workdirs.create(&namespace, &instance) {
+                Ok(()) => made += 1,
+                Err(HostError::InTheWay { .. } | HostError::Refused { .. }) => refused += 1,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert!(made >= 10_000 && refused >= 10_000, "{made} made, {refused} refused");
+    assert_eq!(fs::read_dir(&victim).expect("readable").count(), 0, "something was made through the link");
+    assert_eq!(mode(&victim), 0o750, "the mode was changed through the link");
 }
 
 #[test]

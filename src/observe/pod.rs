@@ -12,6 +12,9 @@ use crate::types::{Observation, Reason, State};
 
 /// Name of the one container (\[L\] S76).
 pub const CONTAINER: &str = "user";
+/// How much earlier than the deletion a container must have ended to have ended by itself. Its end is told by the node's clock and the
+/// deletion by the API server's, and both in whole seconds; NTP keeps clocks far closer than this.
+const BEFORE: SignedDuration = SignedDuration::from_secs(5);
 /// Longest message, in bytes: the cluster's words may be a whole traceback of an admission hook or runtime.
 const MAX_MESSAGE: usize = 2_048;
 
@@ -75,8 +78,7 @@ fn stopping(
     cancel: bool,
 ) -> (Reason, String) {
     let finished = matches!(phase, Some("Succeeded" | "Failed"));
-    // The API counts in seconds: an end within the second of the deletion counts as caused by it.
-    let before = ended.and_then(|ended| ended.finished_at.as_ref()).is_some_and(|at| at.0.as_second() < asked_at.as_second());
+    let before = ended.and_then(|ended| ended.finished_at.as_ref()).is_some_and(|at| asked_at.duration_since(at.0) >= BEFORE);
     if finished && before {
         return outcome(status, ended);
     }

@@ -1,9 +1,10 @@
 //! Table tests of [`super::Policy::judge`]'s verdicts.
 
+use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::policy::{Policy, RejectionCode};
+use crate::policy::{Policy, RejectionCode, parse_dispatch};
 
 const POLICY: &str = r#"
 version: 1
@@ -162,4 +163,64 @@ fn a_refusal_and_a_debug_print_never_hold_a_value() {
     }))
     .expect("allowed");
     assert!(!format!("{admitted:?}").contains(canary));
+}
+
+/// Texts near what is valid, and far from it.
+fn texts() -> impl Strategy<Value = String> {
+    prop_oneof!["[a-z0-9]{1,9}", "[a-z0-9./:@_-]{0,20}", ".{0,20}", "(lakeshore|nymph\\.dev|kubernetes\\.io)[./]?[a-z]{0,4}", Just("\0".to_owned())]
+}
+
+fn dispatches() -> impl Strategy<Value = Dispatch> {
+    let env = proptest::collection::vec((texts(), texts()).prop_map(|(name, value)| EnvVar { name, value }), 0..3);
+    let labels = proptest::collection::btree_map(texts(), texts(), 0..3);
+    let script = prop_oneof![texts().prop_map(|text| LaunchDispatch::encode_script(&text)), texts()];
+    let resources = prop_oneof![Just(None), Just(Some(json!({"limits": {"cpu": 1}}))), Just(Some(json!(1)))];
+    let workdir = prop_oneof![Just(Workdir::HostPath), Just(Workdir::None)];
+    let launch = (proptest::option::of(texts()), texts(), script, proptest::collection::vec(texts(), 0..3), env, resources, labels, workdir);
+    let caller = (texts(), texts(), texts());
+    (caller, launch).prop_map(|((namespace, provider, user), (kns, image, script_base64, args, env, resources, labels, workdir))| Dispatch {
+        version: 1,
+        caller: Caller { namespace, provider, user },
+        work: Work::Launch(LaunchDispatch { namespace: kns, image, script_base64, args, env, resources, labels, workdir }),
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_is_sent_only_what_keeps_every_rule_is_admitted(dispatch in dispatches()) {
+        let open = "version: 1\nrun_namespaces: [nymph-runs, extra]\nimages: [\"*\"]\n";
+        for policy in [POLICY, open] {
+            let policy = Policy::parse(policy).expect("a good policy");
+            let Ok(admitted) = policy.judge(&dispatch) else { continue };
+            prop_assert!(policy.run_namespaces().contains(admitted.namespace()));
+            prop_assert!(admitted.image().as_str().contains('/'));
+            prop_assert!(!admitted.script().contains('\0') && !admitted.args().iter().any(|arg| arg.contains('\0')));
+            prop_assert!(admitted.env().iter().all(|(name, value)| !name.contains(['=', '\0']) && !value.contains('\0')));
+            for key in admitted.labels().keys() {
+                prop_assert!(key != "lakeshore" && !key.contains("nymph.dev/") && !key.contains("kubernetes.io/") && !key.starts_with("lakeshore."), "{}", key);
+            }
+            prop_assert!(!slug(admitted.provider().as_str()).is_empty() && !slug(admitted.caller_namespace().as_str()).is_empty());
+        }
+    }
+
+    #[test]
+    fn no_bytes_make_the_reader_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), dispatch in dispatches(), at in any::<prop::sample::Index>(), byte in any::<u8>()) {
+        prop_assert!(parse_dispatch(&bytes).is_err());
+        let mut encoded = dispatch.encode();
+        prop_assert_eq!(parse_dispatch(&encoded).expect("it was encoded"), dispatch);
+        let at = at.index(encoded.len());
+        encoded[at] = byte;
+        if let Err(rejection) = parse_dispatch(&encoded) {
+            prop_assert_eq!(rejection.rule, "dispatch");
+        }
+    }
+}
+
+#[test]
+fn a_deep_or_endless_dispatch_is_refused() {
+    for bytes in ["[".repeat(1 << 20), format!(r#"{{"version":1,"work":{}"#, r#"{"a":"#.repeat(100_000)), "9".repeat(1 << 20), String::new()] {
+        assert_eq!(parse_dispatch(bytes.as_bytes()).expect_err("no dispatch").rule, "dispatch");
+    }
 }
