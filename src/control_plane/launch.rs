@@ -314,7 +314,7 @@ fn number_text(number: &Number) -> String {
     let count = i32::try_from(digits.len()).unwrap_or(i32::MAX);
     let zeros = |count: i32| "0".repeat(usize::try_from(count).unwrap_or_default());
     let text = match point {
-        21.. | ..=-6 => {
+        22.. | ..=-6 => {
             let (head, tail) = digits.split_at(1);
             let dot = if tail.is_empty() { "" } else { "." };
             format!("{head}{dot}{tail}e{}{}", if exponent < 0 { '-' } else { '+' }, exponent.abs())

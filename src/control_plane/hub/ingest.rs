@@ -55,6 +55,14 @@ struct Follow {
     restarts: u32,
 }
 
+/// Bytes to append to one log.
+struct Write {
+    dispatch_id: DispatchId,
+    instance: InstanceName,
+    at: u64,
+    pieces: Vec<Bytes>,
+}
+
 /// Why the session must end.
 #[derive(Debug, thiserror::Error)]
 enum IngestError {
@@ -157,7 +165,8 @@ impl Ingest {
         let mut progress = Vec::new();
         for follow in self.streams.values_mut().filter(|follow| follow.spent > 0) {
             if !follow.pending.is_empty() {
-                writes.push((follow.instance.clone(), follow.pending_at, std::mem::take(&mut follow.pending)));
+                let (dispatch_id, instance, at) = (follow.dispatch_id.clone(), follow.instance.clone(), follow.pending_at);
+                writes.push(Write { dispatch_id, instance, at, pieces: std::mem::take(&mut follow.pending) });
             }
             let Follow { dispatch_id, position, stored, resume, .. } = &*follow;
             progress.push(LogProgress { dispatch_id: dispatch_id.clone(), position: *position, stored: *stored, resume: resume.clone() });
@@ -165,13 +174,10 @@ impl Ingest {
         if progress.is_empty() {
             return Ok(());
         }
-        let logs = self.hub.logs.clone();
-        let write = move || {
-            writes.into_iter().try_for_each(|(instance, at, pieces)| {
-                logs.append(&instance, at, &pieces).map_err(|source| IngestError::Segment { instance, source })
-            })
-        };
-        tokio::task::spawn_blocking(write).await.unwrap_or(Err(IngestError::Stale))?;
+        for damaged in self.write(writes).await? {
+            progress.retain(|progress| progress.dispatch_id != damaged);
+            self.give_up(damaged).await?;
+        }
         if !self.hub.store.commit_logs(self.session.fence().clone(), progress).await? {
             return Err(IngestError::Stale);
         }
@@ -182,6 +188,38 @@ impl Ingest {
             self.session.send(ToDaemon::LogsCredit { stream: *stream, credit, acked: follow.position });
             self.hub.changes.touch(&follow.dispatch_id);
         }
+        Ok(())
+    }
+
+    /// Appends and syncs; answers with the logs of which the disk holds less than the rows say.
+    async fn write(&self, writes: Vec<Write>) -> Result<Vec<DispatchId>, IngestError> {
+        let logs = self.hub.logs.clone();
+        let work = move || {
+            let mut damaged = Vec::new();
+            for Write { dispatch_id, instance, at, pieces } in writes {
+                match logs.append(&instance, at, &pieces) {
+                    Ok(()) => {}
+                    Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                        tracing::error!(instance = %instance, error = %error, "A stored log is damaged; nothing more is added to it");
+                        damaged.push(dispatch_id);
+                    }
+                    Err(source) => return Err(IngestError::Segment { instance, source }),
+                }
+            }
+            Ok(damaged)
+        };
+        tokio::task::spawn_blocking(work).await.unwrap_or(Err(IngestError::Stale))
+    }
+
+    /// Ends a log whose file lost bytes, so that the others of its node go on.
+    async fn give_up(&mut self, damaged: DispatchId) -> Result<(), IngestError> {
+        let stream = self.streams.iter().find(|(_, follow)| follow.dispatch_id == damaged).map(|(stream, _)| *stream);
+        if let Some(stream) = stream {
+            self.streams.remove(&stream);
+            self.session.send(ToDaemon::LogsStop { stream });
+        }
+        self.hub.store.end_log(self.session.fence().clone(), damaged.clone(), LogEndReason::Gone).await?;
+        self.hub.changes.touch(&damaged);
         Ok(())
     }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::{Stream, StreamExt};
+use futures_util::{Sink, SinkExt, Stream, StreamExt};
 use jiff::Timestamp;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, oneshot};
@@ -32,6 +32,8 @@ use crate::wire::{
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 /// When a daemon shall try again after the store failed.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
+/// How long a peer may take to hear a goodbye.
+const LINGER: Duration = Duration::from_secs(2);
 /// Longest stored message of an observation or rejection, in bytes: a person reads it.
 const MAX_MESSAGE: usize = 4 << 10;
 /// Requests that may be open with one daemon.
@@ -194,9 +196,9 @@ where
     let place = Place { cluster: cluster.name.clone(), node };
     let hello = match timeout(HELLO_TIMEOUT, read_hello(&mut stream, &place.node)).await {
         Ok(Ok(hello)) => hello,
-        Ok(Err(End::Protocol(message))) => return refuse(sink, &place, message).await,
+        Ok(Err(End::Protocol(message))) => return refuse(sink, &mut stream, &place, message).await,
         Ok(Err(End::Gone | End::Store(_))) => return,
-        Err(_) => return refuse(sink, &place, format!("no hello within {} s", HELLO_TIMEOUT.as_secs())).await,
+        Err(_) => return refuse(sink, &mut stream, &place, format!("no hello within {} s", HELLO_TIMEOUT.as_secs())).await,
     };
     let opening = OpenSession { place: place.clone(), hello: hello.clone(), now: Timestamp::now() };
     let opened = match hub.store.open_session(opening).await {
@@ -228,19 +230,7 @@ where
     }
     let node = session.place().node.clone();
     tracing::info!(cluster = %cluster.name, node = %node, epoch = session.epoch(), version = %hello.version, held = hello.held.len(), "Daemon connected");
-    match serve(&hub, &session, &cluster, opened, &mut stream).await {
-        End::Gone => {}
-        End::Protocol(message) => {
-            tracing::warn!(node = %node, error = %message, "A daemon broke the protocol");
-            session.close(Close { code: CloseCode::Protocol, message, retry_after_ms: None });
-        }
-        End::Store(error) => {
-            tracing::error!(node = %node, error = %Chain(&error), "A session ends because the store failed");
-            let message = "the control plane cannot write to its store".to_owned();
-            let retry_after_ms = u64::try_from(RETRY_AFTER.as_millis()).ok();
-            session.close(Close { code: CloseCode::GoAway, message, retry_after_ms });
-        }
-    }
+    serve(&hub, &session, &cluster, opened, &mut stream).await;
     session.abandon();
     hub.remove(&session);
     drop(finished);
@@ -248,15 +238,42 @@ where
         tracing::error!(node = %node, error = %Chain(&error), "The end of a session was not stored");
     }
     let _ = writer.await; // bounded by its own time-outs
+    linger(&mut stream).await;
     tracing::info!(node = %node, epoch = session.epoch(), "Daemon disconnected");
 }
 
-/// Tells a peer that never became a session why not.
-async fn refuse<S>(mut sink: S, place: &Place, message: String)
+/// Reads on for a moment after the goodbye: a socket that is closed with bytes unread is reset, and the goodbye lost with it.
+async fn linger<S>(stream: &mut S)
 where
-    S: futures_util::Sink<Message, Error = tungstenite::Error> + Unpin,
+    S: Stream<Item = Result<Message, tungstenite::Error>> + Unpin,
 {
-    use futures_util::SinkExt;
+    let drain = async { while let Some(Ok(_)) = stream.next().await {} };
+    let _ = timeout(LINGER, drain).await; // a peer that goes on talking is cut off
+}
+
+/// Ends a session for a reason of ours: tells the log, and the peer.
+fn conclude(session: &Session, end: End) {
+    let node = &session.place().node;
+    let close = match end {
+        End::Gone => return session.abandon(),
+        End::Protocol(message) => {
+            tracing::warn!(node = %node, error = %message, "A daemon broke the protocol");
+            Close { code: CloseCode::Protocol, message, retry_after_ms: None }
+        }
+        End::Store(error) => {
+            tracing::error!(node = %node, error = %Chain(&error), "A session ends because the store failed");
+            let message = "the control plane cannot use its store".to_owned();
+            Close { code: CloseCode::GoAway, message, retry_after_ms: u64::try_from(RETRY_AFTER.as_millis()).ok() }
+        }
+    };
+    session.close(close);
+}
+
+/// Tells a peer that never became a session why not.
+async fn refuse<S>(mut sink: impl Sink<Message, Error = tungstenite::Error> + Unpin, stream: &mut S, place: &Place, message: String)
+where
+    S: Stream<Item = Result<Message, tungstenite::Error>> + Unpin,
+{
     tracing::warn!(node = %place.node, error = %message, "A daemon broke the protocol");
     let close = ToDaemon::Close(Close { code: CloseCode::Protocol, message, retry_after_ms: None });
     let Ok(text) = wire::encode_text(&close) else { return };
@@ -264,7 +281,8 @@ where
         sink.send(Message::text(text)).await?;
         sink.close().await
     };
-    let _ = timeout(Duration::from_secs(2), goodbye).await; // a courtesy: the peer may be gone
+    let _ = timeout(LINGER, goodbye).await; // a courtesy: the peer may be gone
+    linger(stream).await;
 }
 
 async fn read_hello<S>(stream: &mut S, node: &NodeName) -> Result<Box<Hello>, End>
@@ -289,7 +307,7 @@ where
 }
 
 /// Welcomes the daemon and handles what it sends, until it is gone or wrong.
-async fn serve<S>(hub: &Arc<Hub>, session: &Arc<Session>, cluster: &Cluster, opened: OpenedSession, stream: &mut S) -> End
+async fn serve<S>(hub: &Arc<Hub>, session: &Arc<Session>, cluster: &Cluster, opened: OpenedSession, stream: &mut S)
 where
     S: Stream<Item = Result<Message, tungstenite::Error>> + Unpin,
 {
@@ -298,15 +316,13 @@ where
     // A deletion that was asked for while the session opened is in neither `welcome` nor the hub's hands.
     match hub.store.unconfirmed_deletions(session.place().clone()).await {
         Ok(deletions) => deletions.into_iter().for_each(|instance| session.send(ToDaemon::Cancel { instance })),
-        Err(error) => return End::Store(error),
+        Err(error) => return conclude(session, End::Store(error)),
     }
     let (intake, chunks) = mpsc::channel(ingest::INTAKE);
     let ingesting = tokio::spawn(ingest::run(Arc::clone(hub), Arc::clone(session), chunks));
-    let end = receive(hub, session, opened.logs, stream, &intake).await;
-    session.abandon();
+    conclude(session, receive(hub, session, opened.logs, stream, &intake).await);
     drop(intake);
     let _ = ingesting.await; // ends with its current batch, now that the session closes
-    end
 }
 
 fn welcome(hub: &Hub, session: &Session, cluster: &Cluster, open: &[Instance]) -> Welcome {

@@ -1,1 +1,413 @@
+//! What any store must do. Each test takes a store that is new; the macro at the end runs them all on SQLite.
 
+use jiff::Timestamp;
+use proptest::prelude::*;
+
+use super::*;
+use crate::types::{Attempt, NodeName, Observation, Reason, State, advance};
+use crate::wire::{Hello, NodeFacts, RejectionCode, ResumePoint};
+
+fn hash(byte: u8) -> TokenHash {
+    TokenHash([byte; 32])
+}
+
+fn now() -> Timestamp {
+    Timestamp::now()
+}
+
+fn node(name: &str) -> NodeName {
+    name.parse().expect("a node name")
+}
+
+fn place(name: &str) -> Place {
+    Place { cluster: "c1".into(), node: node(name) }
+}
+
+fn dispatch_id(number: u8) -> DispatchId {
+    DispatchId::from_random([number; 16])
+}
+
+fn new_launch(number: u8) -> NewLaunch {
+    NewLaunch {
+        dispatch_id: dispatch_id(number),
+        namespace: "default".into(),
+        provider: "demo".into(),
+        cluster: "c1".into(),
+        candidates: vec![node("node1")],
+        requested_by: "tester".into(),
+        payload: vec![number],
+        idempotency: None,
+        now: now(),
+    }
+}
+
+fn acceptance(number: u8) -> Acceptance {
+    let kube_namespace = "nymph-runs".parse().expect("a namespace");
+    Acceptance { dispatch_id: dispatch_id(number), attempt: Attempt(1), kube_namespace, now: now() }
+}
+
+fn report(number: u8, seq: u64, epoch: u64, state: State, reason: Reason) -> Box<Report> {
+    let dispatch_id = dispatch_id(number);
+    let instance = dispatch_id.instance_name(Attempt(1));
+    let observation = Observation {
+        state,
+        reason,
+        message: format!("report {seq}"),
+        exit_code: None,
+        uid: Some("uid".into()),
+        created_at: None,
+        started_at: None,
+        finished_at: None,
+        observed_at: now(),
+        has_log: state != State::Starting,
+    };
+    Box::new(Report { dispatch_id, attempt: Attempt(1), instance, seq, epoch, observation })
+}
+
+fn rejection(code: RejectionCode) -> Rejection {
+    Rejection { code, rule: "images".into(), message: "no".into() }
+}
+
+async fn set_up(store: &dyn Store) {
+    let cluster = Cluster { name: "c1".into(), install: "c1-00000000".into(), created_at: now() };
+    assert_eq!(store.create_cluster(cluster, "e1".into(), hash(1)).await.expect("it is stored"), Put::Done);
+    let provider = Provider {
+        namespace: "default".into(),
+        name: "demo".into(),
+        launcher: "Kube".into(),
+        dispatch: "daemon".into(),
+        cluster: "c1".into(),
+        kwargs: serde_json::Map::new(),
+    };
+    assert_eq!(store.put_provider(provider, Write::Create, now()).await.expect("it is stored"), Put::Done);
+}
+
+async fn session(store: &dyn Store, name: &str) -> (Fence, OpenedSession) {
+    let facts = NodeFacts {
+        name: node(name),
+        uid: None,
+        labels: [].into(),
+        taints: vec![],
+        allocatable: [].into(),
+        conditions: vec![],
+        unschedulable: false,
+    };
+    let hello = Hello {
+        version: "0.1.0".into(),
+        role: "node".into(),
+        cluster_uid: None,
+        boot_id: "b".into(),
+        node: facts,
+        policy_digest: "d".into(),
+        capabilities: vec![],
+        held: vec![],
+    };
+    let opened = store.open_session(OpenSession { place: place(name), hello: Box::new(hello), now: now() }).await.expect("it opens");
+    (Fence { place: place(name), epoch: opened.epoch }, opened)
+}
+
+async fn launched(store: &dyn Store, number: u8) -> Instance {
+    match store.launch(new_launch(number)).await.expect("it is stored") {
+        Launched::New(row) => *row,
+        other => panic!("a new launch: {other:?}"),
+    }
+}
+
+async fn row(store: &dyn Store, number: u8) -> Instance {
+    store.instance_of(dispatch_id(number)).await.expect("it is read").expect("it exists")
+}
+
+async fn a_token_opens_its_own_door_only(store: &dyn Store) {
+    set_up(store).await;
+    assert_eq!(store.cluster_by_token(hash(1), now()).await.expect("it is read").map(|cluster| cluster.name).as_deref(), Some("c1"));
+    assert!(store.cluster_by_token(hash(2), now()).await.expect("it is read").is_none());
+    let token = TokenRow {
+        id: "t1".into(),
+        name: "t".into(),
+        hash: hash(3),
+        admin: false,
+        bootstrap: false,
+        namespaces: vec!["default".into()],
+        created_at: now(),
+    };
+    assert_eq!(store.create_token(token.clone()).await.expect("it is stored"), Put::Done);
+    let twin = TokenRow { id: "t2".into(), hash: hash(4), ..token.clone() };
+    assert_eq!(store.create_token(twin.clone()).await.expect("it is read"), Put::Exists);
+    let caller = store.caller_by_token(hash(3)).await.expect("it is read").expect("it is known");
+    assert_eq!((caller.name.as_str(), caller.namespaces.as_slice()), ("t", ["default".to_owned()].as_slice()));
+    assert!(store.caller_by_token(hash(1)).await.expect("it is read").is_none(), "an enrolment is no caller");
+    assert!(store.revoke_token("t1".into(), now()).await.expect("it is stored"));
+    assert!(!store.revoke_token("t1".into(), now()).await.expect("it is stored"));
+    assert!(store.caller_by_token(hash(3)).await.expect("it is read").is_none());
+    assert_eq!(store.create_token(twin).await.expect("it is stored"), Put::Done, "a revoked token's name is free");
+}
+
+async fn a_dispatch_goes_one_way(store: &dyn Store) {
+    set_up(store).await;
+    let (fence, _) = session(store, "node1").await;
+    let first = launched(store, 1).await;
+    assert_eq!((first.phase, first.seen.reason, first.attempt), (Phase::Queued, Reason::Queued, Attempt(1)));
+    let offers = store.queued(place("node1"), 0, 10).await.expect("it is read");
+    assert_eq!(offers.iter().map(|offer| offer.payload.as_slice()).collect::<Vec<_>>(), [[1]]);
+    assert!(store.queued(place("node1"), offers[0].row, 10).await.expect("it is read").is_empty(), "the next page");
+    assert!(store.queued(place("node2"), 0, 10).await.expect("it is read").is_empty());
+    assert_eq!(store.accept(fence.clone(), acceptance(1)).await.expect("it is stored"), Accepted::Committed);
+    assert!(store.offer(place("node1"), dispatch_id(1)).await.expect("it is read").is_none(), "what is accepted is never offered");
+    assert_eq!(store.accept(fence.clone(), acceptance(1)).await.expect("it is read"), Accepted::Committed, "the same session hears it twice");
+    let Reported::Stored(seen) = store.report(fence.clone(), report(1, 1, 1, State::Running, Reason::Running)).await.expect("it is stored") else {
+        panic!("it is stored")
+    };
+    assert_eq!((seen.phase, seen.seen.state, seen.report_seq, seen.log.started), (Phase::Created, State::Running, 1, true));
+    let Reported::Stored(again) = store.report(fence.clone(), report(1, 1, 1, State::Stopped, Reason::Lost)).await.expect("it is read") else {
+        panic!("it is known")
+    };
+    assert_eq!(again.seen.state, State::Running, "a sequence that was taken changes nothing");
+    store.report(fence.clone(), report(1, 2, 1, State::Stopped, Reason::Completed)).await.expect("it is stored");
+    store.report(fence.clone(), report(1, 3, 1, State::Stopped, Reason::Lost)).await.expect("it is read");
+    let ended = row(store, 1).await;
+    assert_eq!((ended.phase, ended.seen.reason, ended.report_seq), (Phase::Ended, Reason::Completed, 3));
+    assert_eq!(store.accept(fence.clone(), acceptance(1)).await.expect("it is read"), Accepted::Unwanted { instance: first.name });
+    let refused = store.refuse(fence, dispatch_id(1), Attempt(1), rejection(RejectionCode::PolicyDenied), now()).await.expect("it is read");
+    assert_eq!(refused, Refused::Ignored);
+}
+
+async fn only_the_newest_session_of_the_place_is_heard(store: &dyn Store) {
+    set_up(store).await;
+    let (old, _) = session(store, "node1").await;
+    launched(store, 1).await;
+    launched(store, 2).await;
+    assert_eq!(store.accept(old.clone(), acceptance(1)).await.expect("it is stored"), Accepted::Committed);
+    let (new, opened) = session(store, "node1").await;
+    assert_eq!((new.epoch, opened.open.len()), (2, 1), "the accepted one is open, the queued one is not");
+    assert_eq!(store.accept(old.clone(), acceptance(2)).await.expect("it is read"), Accepted::Stale);
+    assert_eq!(store.accept(new.clone(), acceptance(1)).await.expect("it is read"), Accepted::Earlier);
+    assert_eq!(store.report(old.clone(), report(1, 1, 1, State::Running, Reason::Running)).await.expect("it is read"), Reported::Stale);
+    assert_eq!(store.report(new.clone(), report(1, 1, 1, State::Running, Reason::Running)).await.expect("it is read"), Reported::Stale);
+    let refused = store.refuse(old.clone(), dispatch_id(2), Attempt(1), rejection(RejectionCode::Invalid), now()).await.expect("it is read");
+    assert_eq!(refused, Refused::Stale);
+    assert!(!store.commit_logs(old.clone(), vec![]).await.expect("it is read"));
+    assert!(!store.end_log(old, dispatch_id(1), LogEndReason::Complete).await.expect("it is read"));
+    let (stranger, _) = session(store, "node2").await;
+    assert_eq!(store.accept(stranger.clone(), acceptance(2)).await.expect("it is read"), Accepted::Foreign);
+    assert_eq!(store.report(stranger.clone(), report(1, 1, 1, State::Running, Reason::Running)).await.expect("it is read"), Reported::Foreign);
+    let refused = store.refuse(stranger, dispatch_id(2), Attempt(1), rejection(RejectionCode::Invalid), now()).await.expect("it is read");
+    assert_eq!(refused, Refused::Foreign);
+    assert_eq!((row(store, 1).await.phase, row(store, 2).await.phase), (Phase::Accepted, Phase::Queued));
+}
+
+async fn a_taken_name_is_changed_only_while_nobody_was_told_it(store: &dyn Store) {
+    set_up(store).await;
+    let (fence, _) = session(store, "node1").await;
+    let refuse = |number, attempt| store.refuse(fence.clone(), dispatch_id(number), Attempt(attempt), rejection(RejectionCode::NameTaken), now());
+    launched(store, 1).await;
+    assert_eq!(refuse(1, 1).await.expect("it is stored"), Refused::NextAttempt);
+    let renamed = row(store, 1).await;
+    assert_eq!((renamed.attempt, &renamed.name), (Attempt(2), &dispatch_id(1).instance_name(Attempt(2))));
+    assert_eq!(refuse(1, 1).await.expect("it is read"), Refused::Ignored, "the answer to an older attempt");
+    assert!(store.mark_answered(dispatch_id(1)).await.expect("it is stored").is_some());
+    assert_eq!(refuse(1, 2).await.expect("it is stored"), Refused::Ended);
+    let ended = row(store, 1).await;
+    assert_eq!(
+        (ended.attempt, ended.seen.reason, ended.rejection.map(|rejection| rejection.code)),
+        (Attempt(2), Reason::Rejected, Some(RejectionCode::NameTaken))
+    );
+    launched(store, 2).await;
+    assert_eq!(store.accept(fence.clone(), acceptance(2)).await.expect("it is stored"), Accepted::Committed);
+    assert_eq!(refuse(2, 1).await.expect("it is stored"), Refused::Ended, "an accepted name stays");
+}
+
+async fn a_key_stands_for_one_body(store: &dyn Store) {
+    set_up(store).await;
+    let with = |number, key: &str, token: &str, body| {
+        let idempotency = Idempotency { token: token.into(), key: key.into(), body_hash: [body; 32] };
+        store.launch(NewLaunch { idempotency: Some(idempotency), ..new_launch(number) })
+    };
+    assert!(matches!(with(1, "k", "t1", 0).await.expect("it is stored"), Launched::New(_)));
+    let Launched::Replayed(again) = with(2, "k", "t1", 0).await.expect("it is read") else { panic!("it is the same") };
+    assert_eq!(again.dispatch_id, dispatch_id(1));
+    assert_eq!(with(3, "k", "t1", 9).await.expect("it is read"), Launched::KeyReused);
+    assert!(matches!(with(4, "k", "t2", 0).await.expect("it is stored"), Launched::New(_)), "another token's key");
+    let nowhere = store.launch(NewLaunch { candidates: vec![], ..new_launch(5) }).await.expect("it is read");
+    assert_eq!(nowhere, Launched::Nowhere);
+    let gone = store.launch(NewLaunch { provider: "absent".into(), ..new_launch(6) }).await.expect("it is read");
+    assert_eq!(gone, Launched::ProviderGone);
+    assert_eq!(store.instances(InstanceFilter { namespace: "default".into(), provider: None }).await.expect("it is read").len(), 2);
+}
+
+async fn a_wish_to_delete_is_kept_until_it_is_confirmed(store: &dyn Store) {
+    set_up(store).await;
+    let (fence, _) = session(store, "node1").await;
+    let delete = |name: InstanceName| store.request_delete("default".into(), "demo".into(), name, now());
+    let queued = launched(store, 1).await;
+    assert!(matches!(delete(queued.name.clone()).await.expect("it is stored"), Deletion::EndedUnstarted(_)));
+    assert_eq!(delete(queued.name).await.expect("it is read"), Deletion::AlreadyEnded);
+    assert!(store.queued(place("node1"), 0, 10).await.expect("it is read").is_empty());
+    let created = launched(store, 2).await;
+    store.accept(fence.clone(), acceptance(2)).await.expect("it is stored");
+    assert!(matches!(delete(created.name.clone()).await.expect("it is stored"), Deletion::Requested(_)));
+    assert_eq!(store.unconfirmed_deletions(place("node1")).await.expect("it is read"), [created.name.clone()]);
+    let (fence, opened) = session(store, "node1").await;
+    assert!(opened.open[0].delete_requested);
+    store.report(fence, report(2, 1, 2, State::Stopped, Reason::DeletedByRequest)).await.expect("it is stored");
+    assert!(store.unconfirmed_deletions(place("node1")).await.expect("it is read").is_empty());
+    assert_eq!(delete(created.name.clone()).await.expect("it is read"), Deletion::AlreadyEnded);
+    let elsewhere = store.request_delete("default".into(), "other".into(), created.name, now()).await.expect("it is read");
+    assert_eq!(elsewhere, Deletion::Elsewhere);
+    assert_eq!(delete("lakeshore-00000000".parse().expect("a name")).await.expect("it is read"), Deletion::Unknown);
+}
+
+async fn a_log_comes_back_with_the_next_session_until_it_has_ended(store: &dyn Store) {
+    set_up(store).await;
+    let (fence, _) = session(store, "node1").await;
+    launched(store, 1).await;
+    store.accept(fence.clone(), acceptance(1)).await.expect("it is stored");
+    store.report(fence.clone(), report(1, 1, 1, State::Stopped, Reason::Completed)).await.expect("it is stored");
+    let resume = ResumePoint { container: "c".into(), timestamp: "t".into(), lines: 2, partial: 3 };
+    let progress = LogProgress { dispatch_id: dispatch_id(1), position: 100, stored: 60, resume: resume.clone() };
+    assert!(store.commit_logs(fence, vec![progress]).await.expect("it is stored"));
+    let (fence, opened) = session(store, "node1").await;
+    assert!(opened.open.is_empty());
+    let [log] = opened.logs.as_slice() else { panic!("one log: {:?}", opened.logs) };
+    assert_eq!((log.log.position, log.log.stored, &log.log.resume, log.log_dropped(), log.log_done()), (100, 60, &resume, 40, false));
+    assert!(store.end_log(fence, dispatch_id(1), LogEndReason::Complete).await.expect("it is stored"));
+    assert!(row(store, 1).await.log_done());
+    assert!(session(store, "node1").await.1.logs.is_empty());
+}
+
+macro_rules! on_sqlite {
+    ($($test:ident),* $(,)?) => {
+        mod sqlite {
+            use super::*;
+            $(
+                #[tokio::test]
+                async fn $test() {
+                    let folder = tempfile::tempdir().expect("a folder");
+                    let store = open(folder.path());
+                    super::$test(&store).await;
+                }
+            )*
+        }
+    };
+}
+
+on_sqlite!(
+    a_token_opens_its_own_door_only,
+    a_dispatch_goes_one_way,
+    only_the_newest_session_of_the_place_is_heard,
+    a_taken_name_is_changed_only_while_nobody_was_told_it,
+    a_key_stands_for_one_body,
+    a_wish_to_delete_is_kept_until_it_is_confirmed,
+    a_log_comes_back_with_the_next_session_until_it_has_ended,
+);
+
+fn open(folder: &std::path::Path) -> SqliteStore {
+    SqliteStore::start(ExclusiveStore::open(folder).expect("it opens")).expect("it starts")
+}
+
+/// One thing that happens to a store.
+#[derive(Clone, Debug)]
+enum Step {
+    Launch(u8),
+    Accept { number: u8, session: usize },
+    Refuse { number: u8, session: usize, taken: bool },
+    Report { number: u8, session: usize, seq: u64, state: State },
+    Delete(u8),
+    Session,
+    Reopen,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let (number, session) = (0u8..3, 0usize..3);
+    let states = prop::sample::select(vec![State::Starting, State::Running, State::Stopping, State::Stopped, State::Unknown]);
+    let step = prop_oneof![
+        3 => number.clone().prop_map(Step::Launch),
+        4 => (number.clone(), session.clone()).prop_map(|(number, session)| Step::Accept { number, session }),
+        1 => (number.clone(), session.clone(), any::<bool>()).prop_map(|(number, session, taken)| Step::Refuse { number, session, taken }),
+        6 => (number.clone(), session, 1u64..6, states).prop_map(|(number, session, seq, state)| Step::Report { number, session, seq, state }),
+        1 => number.prop_map(Step::Delete),
+        1 => Just(Step::Session),
+        1 => Just(Step::Reopen),
+    ];
+    prop::collection::vec(step, 1..60)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    /// Whatever is delivered, in whatever order, by whatever session, with the process gone in between: a yes is committed in one
+    /// session only, states never go back, and what has ended stays as it ended (I1 to I3).
+    #[test]
+    fn no_order_of_events_breaks_the_invariants(steps in steps()) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        runtime.block_on(run(steps))?;
+    }
+}
+
+async fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut store = open(folder.path());
+    set_up(&store).await;
+    let mut sessions = vec![session(&store, "node1").await.0];
+    let mut accepted_in: std::collections::HashMap<u8, u64> = std::collections::HashMap::new();
+    let mut before: Vec<Option<Instance>> = vec![None; 3];
+    for step in steps {
+        let fence = |session: usize| sessions[sessions.len().saturating_sub(1 + session)].clone();
+        match step {
+            Step::Launch(number) if before[usize::from(number)].is_none() => drop(launched(&store, number).await),
+            Step::Launch(_) => {}
+            Step::Accept { number, session } => {
+                let fence = fence(session);
+                let epoch = fence.epoch;
+                if store.accept(fence, acceptance(number)).await.expect("it is stored") == Accepted::Committed {
+                    prop_assert_eq!(*accepted_in.entry(number).or_insert(epoch), epoch, "two sessions may create");
+                    prop_assert_eq!(epoch, sessions.len() as u64, "a stale session may create");
+                }
+            }
+            Step::Refuse { number, session, taken } => {
+                let code = if taken { RejectionCode::NameTaken } else { RejectionCode::Invalid };
+                store.refuse(fence(session), dispatch_id(number), Attempt(1), rejection(code), now()).await.expect("it is stored");
+            }
+            Step::Report { number, session, seq, state } => {
+                let fence = fence(session);
+                let epoch = fence.epoch;
+                let stored = store.report(fence, report(number, seq, epoch, state, Reason::Other)).await.expect("it is stored");
+                if let Reported::Stored(row) = stored {
+                    prop_assert!(row.report_seq >= seq, "acknowledged and not taken");
+                }
+            }
+            Step::Delete(number) => {
+                if let Some(row) = &before[usize::from(number)] {
+                    store.request_delete("default".into(), "demo".into(), row.name.clone(), now()).await.expect("it is stored");
+                }
+            }
+            Step::Session => sessions.push(session(&store, "node1").await.0),
+            Step::Reopen => {
+                drop(store);
+                let reopened = loop {
+                    // The writer lets go of the folder once its queue is empty.
+                    match ExclusiveStore::open(folder.path()) {
+                        Ok(exclusive) => break exclusive,
+                        Err(StoreError::InUse { .. }) => std::thread::yield_now(),
+                        Err(error) => panic!("{error}"),
+                    }
+                };
+                store = SqliteStore::start(reopened).expect("it starts");
+            }
+        }
+        for number in 0..3u8 {
+            let after = store.instance_of(dispatch_id(number)).await.expect("it is read");
+            if let (Some(old), Some(new)) = (&before[usize::from(number)], &after) {
+                prop_assert_eq!(advance(old.seen.state, new.seen.state), new.seen.state, "{:?} then {:?}", old.seen.state, new.seen.state);
+                prop_assert!(new.report_seq >= old.report_seq);
+                if old.phase == Phase::Ended {
+                    prop_assert_eq!((new.phase, new.seen.state, new.seen.reason), (old.phase, old.seen.state, old.seen.reason));
+                }
+                if old.phase != Phase::Queued {
+                    prop_assert_eq!(&new.name, &old.name);
+                }
+            }
+            before[usize::from(number)] = after;
+        }
+    }
+    Ok(())
+}

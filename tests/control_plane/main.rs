@@ -1,0 +1,18 @@
+//! The control plane over real sockets, files and processes: `lakeshore serve` runs as the program it is, a killed one is killed
+//! with SIGKILL, and callers speak HTTP. Daemons are scripted at the wire, since a real one cannot be made to misbehave.
+
+#[path = "../support/covers.rs"]
+mod covers;
+
+mod daemon;
+mod plane;
+
+mod admin;
+mod auth;
+mod deletes;
+mod launches;
+mod logs;
+mod requests;
+mod restarts;
+mod sessions;
+mod setup;
