@@ -245,7 +245,7 @@ async fn a_wish_to_delete_is_kept_until_it_is_confirmed(store: &dyn Store) {
     let created = launched(store, 2).await;
     store.accept(fence.clone(), acceptance(2)).await.expect("it is stored");
     assert!(matches!(delete(created.name.clone()).await.expect("it is stored"), Deletion::Requested(_)));
-    assert_eq!(store.unconfirmed_deletions(place("node1")).await.expect("it is read"), [created.name.clone()]);
+    assert_eq!(store.unconfirmed_deletions(place("node1")).await.expect("it is read"), std::slice::from_ref(&created.name));
     let (fence, opened) = session(store, "node1").await;
     assert!(opened.open[0].delete_requested);
     store.report(fence, report(2, 1, 2, State::Stopped, Reason::DeletedByRequest)).await.expect("it is stored");
