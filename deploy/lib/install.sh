@@ -38,9 +38,12 @@ install_chart() { # RELEASE NAMESPACE FLAGS…
 
 # rollout KIND/NAME NAMESPACE: waits until it is up; gives up at once when its containers end or cannot be started, and says why.
 rollout() {
-  local deadline=$(($(now_ms) + 180000)) bad='CrashLoopBackOff|ErrImage|ImagePullBackOff|InvalidImageName|CreateContainer'
+  local said deadline=$(($(now_ms) + 180000)) bad='CrashLoopBackOff|ErrImage|ImagePullBackOff|InvalidImageName|CreateContainer'
   while [ "$(now_ms)" -lt $deadline ]; do
-    if kube rollout status "$1" --namespace "$2" --timeout 2s 2>/dev/null; then return 0; fi
+    if said=$(kube rollout status "$1" --namespace "$2" --timeout 2s 2>/dev/null); then
+      tail -n 1 <<<"$said"
+      return 0
+    fi
     if kube get pods --namespace "$2" -o 'jsonpath={.items[*].status.containerStatuses[*].state.waiting.reason}' | grep -E "$bad"; then break; fi
   done
   kube get pods --namespace "$2" -o wide
