@@ -7,7 +7,7 @@ use clap::Args;
 /// There is none for the enrolment token: command lines can be read by everybody on the machine.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Flags {
-    /// Control plane to dial: wss://HOST[:PORT][/PATH] [key control_plane.url] [env NYMPH_CONTROL_PLANE_URL]
+    /// Control plane to dial: wss://HOST or wss://HOST:PORT/PREFIX [key control_plane.url] [env NYMPH_CONTROL_PLANE_URL]
     #[arg(long, value_name = "URL")]
     pub control_plane_url: Option<String>,
     /// File with the enrolment token that `lakeshore clusters enroll` printed [key control_plane.token_file] [env NYMPH_TOKEN_FILE]

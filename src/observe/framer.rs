@@ -35,7 +35,7 @@ pub struct Piece {
 /// Strips the kubelet's time stamps from one answer of the log API, and leaves out what was taken from earlier ones.
 ///
 /// Make one for each answer, from the last [`ResumePoint`]; ask the API for [`LogFramer::since_time`]. Memory is bounded whatever the
-/// container writes: the start of a line and [`MAX_HELD`]. A line whose place is gone, because the file was rotated meanwhile, is followed by the
+/// container writes: the start of a line and 64 KiB. A line whose place is gone, because the file was rotated meanwhile, is followed by the
 /// first line that is there: nothing is lost that the API still has. A clock that was set back between two answers may make lines come
 /// twice; they never go missing.
 pub struct LogFramer {
