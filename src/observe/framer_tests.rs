@@ -273,7 +273,7 @@ fn logs() -> impl Strategy<Value = Vec<Entry>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
 
     #[test]
     fn any_log_cut_anywhere_and_resumed_is_read_exactly_once(log in logs(), cuts in proptest::collection::vec((0.0..1.0f64, 1..80usize), 0..6)) {
