@@ -13,6 +13,8 @@
 mod call;
 mod facts;
 mod pod;
+#[cfg(test)]
+mod tests;
 
 pub use call::{ApiServer, CallError};
 pub use facts::Access;

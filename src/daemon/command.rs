@@ -36,7 +36,6 @@ enum Command {
     ///
     /// For development: nymph daemon --kubeconfig ~/.kube/config --node-name NODE --control-plane-url ws://127.0.0.1:7420
     /// --token-file token --policy-file policy.yaml --workdir-root /tmp/work --log-format text
-    #[command(verbatim_doc_comment)]
     Daemon(Box<DaemonArgs>),
     /// Work with the policy file
     #[command(subcommand)]

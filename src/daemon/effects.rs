@@ -159,8 +159,8 @@ impl Performer {
             }
             Effect::Condition(condition, Ok(())) => self.hands.health.hold(condition),
             Effect::Condition(condition, Err(why)) => {
-                if self.hands.health.fail(condition, why.clone()) && condition == Condition::Watches {
-                    warn!(error = why, "A watch does not work; it is tried again until it does");
+                if self.hands.health.fail(condition, why.clone()) {
+                    warn!(condition = condition.name(), error = why, "Not ready");
                 }
             }
         }

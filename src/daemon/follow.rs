@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use kube::Client;
 use tokio::sync::{Semaphore, mpsc, watch};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, info, warn};
@@ -31,6 +31,8 @@ const SILENCE: Duration = Duration::from_secs(300);
 const AFTER_END: Duration = Duration::from_secs(10);
 /// How long a read of a finished log may be silent.
 const FINAL_SILENCE: Duration = Duration::from_secs(30);
+/// How long bytes wait for more, so that lines travel together. Nobody who reads a log sees it.
+const LINGER: Duration = Duration::from_millis(20);
 /// First and longest pause between tries.
 const RETRY_MIN: Duration = Duration::from_millis(250);
 const RETRY_MAX: Duration = Duration::from_secs(10);
@@ -94,6 +96,24 @@ impl Follows {
     pub(super) fn stop_all(&mut self) {
         for (_, handle) in self.running.drain() {
             handle.stop.cancel();
+        }
+    }
+}
+
+/// Pieces that wait to be sent together: a kubelet sends each line by itself, and a frame and a write on disk for each would be the slowest part.
+#[derive(Default)]
+struct Batch {
+    pieces: Vec<Piece>,
+    bytes: usize,
+    due: Option<Instant>,
+}
+
+impl Batch {
+    fn add(&mut self, pieces: Vec<Piece>) {
+        self.bytes += pieces.iter().map(|piece| piece.bytes.len()).sum::<usize>();
+        self.pieces.extend(pieces);
+        if !self.pieces.is_empty() {
+            self.due.get_or_insert_with(|| Instant::now() + LINGER);
         }
     }
 }
@@ -218,31 +238,44 @@ impl Follow {
             Ok(Ok(stream)) => stream,
         };
         let before = self.offset;
+        let mut batch = Batch::default();
         loop {
+            let wait = batch.due.map_or(silence, |due| due.saturating_duration_since(Instant::now()));
             let filled = tokio::select! {
                 () = self.stop.cancelled() => return Read::Stopped,
                 () = self.sender.logs.closed() => return Read::Stopped,
-                filled = timeout(silence, stream.fill()) => filled,
+                filled = timeout(wait, stream.fill()) => filled,
                 () = after_end(&mut seen), if follow => return Read::Broke("the follow went on after the container had ended".into()),
             };
-            let bytes = match filled {
+            let over = match filled {
+                Err(_) if batch.due.is_some() => None,
                 Err(_) => return Read::Broke("it was silent for too long".into()),
-                Ok(Err(error)) => return Read::Broke(error.to_string()),
-                Ok(Ok([])) => break,
-                Ok(Ok(bytes)) => bytes,
+                Ok(Err(error)) => Some(Read::Broke(error.to_string())),
+                Ok(Ok([])) => {
+                    batch.add(framer.end());
+                    Some(Read::End { news: false })
+                }
+                Ok(Ok(bytes)) => {
+                    // In small bites: each piece is a copy, and credit may stop us in between.
+                    let bite = bytes.get(..MAX_LOG_CHUNK / 2).unwrap_or(bytes);
+                    let length = bite.len();
+                    batch.add(framer.push(bite));
+                    stream.consume(length);
+                    if batch.bytes < MAX_LOG_CHUNK / 2 {
+                        continue;
+                    }
+                    None
+                }
             };
-            // In small bites: each piece is a copy, and credit may stop us in between.
-            let bite = bytes.get(..MAX_LOG_CHUNK / 2).unwrap_or(bytes);
-            let (length, pieces) = (bite.len(), framer.push(bite));
-            stream.consume(length);
-            if !self.pass_on(pieces).await {
+            if !self.pass_on(std::mem::take(&mut batch).pieces).await {
                 return Read::Stopped;
             }
+            match over {
+                None => {}
+                Some(Read::End { .. }) => return Read::End { news: self.offset > before },
+                Some(broke) => return broke,
+            }
         }
-        if !self.pass_on(framer.end()).await {
-            return Read::Stopped;
-        }
-        Read::End { news: self.offset > before }
     }
 
     /// Sends pieces as few chunks, each within the credit. False when the stream is over.
@@ -297,3 +330,7 @@ async fn after_end(seen: &mut watch::Receiver<ContainerState>) {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "follow_tests.rs"]
+mod tests;

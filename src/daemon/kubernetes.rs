@@ -30,6 +30,9 @@ pub(super) enum ClientError {
         #[source]
         source: Box<KubeconfigError>,
     },
+    /// It is not YAML of a kubeconfig. What the reader said is left out: it shows the lines around the fault, and these may hold a key.
+    #[error("kubeconfig {path} is not the YAML of a kubeconfig")]
+    NotAKubeconfig { path: PathBuf },
     /// kube cannot build a client.
     #[error("cannot make a client for the API server")]
     Build {
@@ -51,7 +54,10 @@ pub(super) async fn clients(kubeconfig: Option<&Path>) -> Result<Clients, Client
     let mut config = match kubeconfig {
         // Never `Config::infer`: it obeys KUBECONFIG, the home folder and variables that redirect or impersonate.
         None => Config::incluster().map_err(|source| ClientError::NotInCluster { source })?,
-        Some(path) => from_file(path).await.map_err(|source| ClientError::Kubeconfig { path: path.to_owned(), source: Box::new(source) })?,
+        Some(path) => from_file(path).await.map_err(|source| match source {
+            KubeconfigError::Parse(_) => ClientError::NotAKubeconfig { path: path.to_owned() },
+            source => ClientError::Kubeconfig { path: path.to_owned(), source: Box::new(source) },
+        })?,
     };
     config.default_retry = false; // it would repeat a POST whose outcome is not known, and sleep as long as a server asks
     config.connect_timeout = Some(CONNECT_TIMEOUT);

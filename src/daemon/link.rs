@@ -70,6 +70,13 @@ impl Slot {
 }
 
 impl Sender {
+    /// A link whose log lane the test reads.
+    #[cfg(test)]
+    pub(super) fn with_logs() -> (Self, mpsc::Receiver<LogMessage>) {
+        let (logs, queue) = mpsc::channel(LOG_QUEUE);
+        (Self { link: 1, control: mpsc::channel(1).0, logs, close: CancellationToken::new() }, queue)
+    }
+
     /// Queues a message without waiting.
     pub(super) fn send(&self, message: ToControlPlane) {
         if self.control.try_send(message).is_err() && !self.close.is_cancelled() {

@@ -21,7 +21,8 @@ pub enum Condition {
 impl Condition {
     const ALL: [Self; 5] = [Self::ControlPlane, Self::Policy, Self::Watches, Self::Audit, Self::Running];
 
-    fn name(self) -> &'static str {
+    /// Its name, as the endpoint writes it.
+    pub fn name(self) -> &'static str {
         match self {
             Self::ControlPlane => "control_plane",
             Self::Policy => "policy",

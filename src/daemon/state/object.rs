@@ -43,7 +43,6 @@ impl DaemonState {
             }
         }
         out.push(Effect::Watch { namespaces: namespaces.into_iter().collect() });
-        self.tell_watches(out);
     }
 
     pub(super) fn seen(&mut self, scope: Scope, seen: Seen, now: Now, out: &mut Vec<Effect>) {
