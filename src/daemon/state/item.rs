@@ -11,6 +11,7 @@ use crate::observe::CONTAINER;
 use crate::render::Rendered;
 use crate::types::{
     ANNOTATION_ATTEMPT, ANNOTATION_DISPATCH, ANNOTATION_REQUESTED_BY, Attempt, DispatchId, InstanceName, KubeNamespace, LABEL_INSTALL, Observation,
+    Reason, State,
 };
 use crate::wire::{Dispatch, Rejection};
 
@@ -183,6 +184,17 @@ impl Object {
     /// comparable as numbers (KEP-5504; true of every API server on etcd before it).
     pub(super) fn is_newer_than(&self, other: &Self) -> bool {
         self.uid == other.uid && matches!((self.version, other.version), (Some(a), Some(b)) if a > b)
+    }
+
+    /// Keeps what an earlier sight said of why the object goes. A kubelet deletes a Pod that has ended once more, without grace, and then its time
+    /// stamps look as if the end had come before the deletion.
+    pub(super) fn keep_cause(&mut self, before: &Self) {
+        let deleted = |seen: &Observation| matches!(seen.reason, Reason::DeletedByOther | Reason::DeletedByRequest);
+        let (old, new) = (&before.observation, &mut self.observation);
+        if before.uid == self.uid && old.state == State::Stopping && deleted(old) && new.state == State::Stopping && !deleted(new) {
+            new.reason = old.reason;
+            new.message.clone_from(&old.message);
+        }
     }
 
     pub(super) fn subject(&self, instance: &InstanceName) -> Option<Subject> {

@@ -91,13 +91,27 @@ impl DaemonState {
                 }
                 // The last sight of it may say how the container ended.
                 let cancel = self.items.get(&name).is_some_and(|item| item.cancel);
-                let last = observe::pod(&pod, now.wall, cancel);
-                if object.observation.finished_at.is_none() {
-                    object.observation = last;
+                if let Some(mut last) = Object::of(&pod, observe::pod(&pod, now.wall, cancel)) {
+                    last.keep_cause(object);
+                    if object.observation.finished_at.is_none() {
+                        object.observation = last.observation;
+                    }
                 }
                 self.left(&scope, &name, now, out);
             }
         }
+    }
+
+    /// Keeps the newest sight of an object; false when a newer one is known.
+    pub(super) fn note(&mut self, key: (KubeNamespace, InstanceName), mut object: Object) -> bool {
+        if let Some(known) = self.objects.get(&key) {
+            if known.is_newer_than(&object) {
+                return false;
+            }
+            object.keep_cause(known);
+        }
+        self.objects.insert(key, object);
+        true
     }
 
     /// An object as a watch showed it.
@@ -106,12 +120,11 @@ impl DaemonState {
         let (namespace, instance) = key.clone();
         let cancel = self.items.get(&instance).is_some_and(|item| item.cancel);
         let Some(object) = Object::of(pod, observe::pod(pod, now.wall, cancel)) else { return };
-        if self.objects.get(&key).is_some_and(|known| known.is_newer_than(&object)) {
-            return;
-        }
         let ours = self.items.get(&instance).is_some_and(|item| object.belongs_to(item, self.install.as_deref()));
         let uid = object.uid.clone();
-        self.objects.insert(key, object);
+        if !self.note(key, object) {
+            return;
+        }
         if ours {
             self.see_own(&namespace, &instance, &uid, now, out);
         }

@@ -159,10 +159,8 @@ impl DaemonState {
             (Some(object), Some(item)) => object.belongs_to(item, self.install.as_deref()),
             _ => false,
         };
-        if let (true, Some(key), Some(object)) = (ours, key_of(pod), object)
-            && !self.objects.get(&key).is_some_and(|known| known.is_newer_than(&object))
-        {
-            self.objects.insert(key, object);
+        if let (true, Some(key), Some(object)) = (ours, key_of(pod), object) {
+            self.note(key, object);
         }
         if ours { Found::Ours } else { Found::Anothers }
     }

@@ -79,6 +79,25 @@ fn a_deletion_by_another_is_told_as_stopping_and_then_confirmed_before_stopped()
 }
 
 #[test]
+fn an_end_within_the_grace_period_does_not_hide_who_ended_it() {
+    let (mut desk, case) = (Desk::connected(), Case::new());
+    desk.running(&case);
+    let mut change = running();
+    merge(&mut change, deleting());
+    let pod = desk.pod(&case, change);
+    desk.applied(&pod);
+    // The kubelet's own delete, without grace, some seconds after the container's end.
+    let mut change = finished(137);
+    merge(&mut change, json!({ "metadata": { "deletionTimestamp": "2027-01-15T08:00:09Z", "deletionGracePeriodSeconds": 0 } }));
+    let pod = desk.pod(&case, change);
+    let effects = desk.applied(&pod);
+    assert_eq!((seen(&effects).reason, seen(&effects).exit_code), (Reason::DeletedByOther, Some(137)));
+    let effects = desk.left(Binding::Bound, &pod);
+    let effects = desk.answer(&effects, Ok(None));
+    assert_eq!((seen(&effects).state, seen(&effects).reason, seen(&effects).exit_code), (State::Stopped, Reason::DeletedByOther, Some(137)));
+}
+
+#[test]
 fn an_object_missing_from_a_new_list_is_confirmed_by_a_read() {
     let (mut desk, case) = (Desk::connected(), Case::new());
     let pod = desk.running(&case);
