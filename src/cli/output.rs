@@ -75,7 +75,8 @@ fn cell(value: &Value) -> String {
         Value::Bool(false) => "no".to_owned(),
         Value::String(text) if text.is_empty() => "-".to_owned(),
         Value::String(text) => one_line(text),
-        Value::Array(items) if items.iter().all(Value::is_string) && !items.is_empty() => {
+        Value::Array(items) if items.is_empty() => "-".to_owned(),
+        Value::Array(items) if items.iter().all(Value::is_string) => {
             items.iter().filter_map(Value::as_str).map(one_line).collect::<Vec<_>>().join(", ")
         }
         other => other.to_string(),

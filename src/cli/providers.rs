@@ -98,7 +98,11 @@ async fn test(name: &ResourceName, session: &Session) -> Result<(), Failure> {
     let result = session.client.post(&session.path(&["providers", name.as_str(), "test"]), &json!({})).await?;
     let rows = Value::from(checks(&result));
     let columns = [("NODE", "node"), ("CHECK", "check"), ("OK", "ok"), ("MESSAGE", "message")];
-    output::list(session.format, if session.format == Format::Table { &rows } else { &result }, &columns, "no daemons")?;
+    match session.format {
+        Format::Table if rows == json!([]) => {} // said below, with what to do
+        Format::Table => output::list(session.format, &rows, &columns, "")?,
+        Format::Json | Format::Yaml => output::object(session.format, &result)?,
+    }
     let live = |daemon: &Value| daemon.get("connected").and_then(Value::as_bool).unwrap_or(false);
     let daemons = result.get("daemons").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     match result.get("ok").and_then(Value::as_bool) {

@@ -84,6 +84,10 @@ fn request(name: String, admin: bool, connection: &ConnectionArgs) -> Result<New
 
 /// Creates a token in a data folder on this machine, without the network.
 async fn create_in_data(data: PathBuf, request: NewToken, format: Format) -> Result<(), Failure> {
+    if !data.join("lakeshore.db").exists() {
+        // Right before the first `serve`, and a wrong folder otherwise: the token would be one that no server knows.
+        note(&format!("{} is a new data folder; a server must be started with it to know this token", data.display()));
+    }
     let created = tokio::task::spawn_blocking(move || create_token(&data, request)).await;
     let created = created.map_err(|e| Failure::Runtime { source: e.into() })?.map_err(Failure::Token)?;
     let token = created.token.expose_secret();

@@ -12,5 +12,6 @@ mod interrupt;
 mod lakeshore;
 mod play;
 mod requests;
+mod serve;
 mod settings;
 mod terminal;

@@ -1,5 +1,7 @@
 //! Programs, waits and measurements, shared by the rings that drive real processes.
 
+#![allow(clippy::disallowed_methods, reason = "the rings wait for a real cluster, in real time, from plain threads")]
+
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
