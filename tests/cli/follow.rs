@@ -115,7 +115,9 @@ fn a_stream_that_is_cut_goes_on_at_the_byte_where_it_broke() {
     assert_eq!(ended.code, Some(0));
     // Each opening asked for exactly the first byte that had not come, and the clean end at 31,000 was not taken for the log's.
     let offsets: Vec<_> = play.lines("GET").into_iter().filter_map(|line| Some(line.split_once("/logs?follow=true&offset=")?.1.to_owned())).collect();
-    assert_eq!(offsets, ["0", "10000", "10000", "30000", "31000", "50000"]);
+    // How often its end is confirmed depends on when the instance is seen to have ended.
+    assert!(offsets.starts_with(&["0", "10000", "10000", "30000", "31000"].map(str::to_owned)), "{offsets:?}");
+    assert!(offsets.len() > 5 && offsets[5..].iter().all(|offset| offset == "50000"), "{offsets:?}");
 }
 
 #[test]
