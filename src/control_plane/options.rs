@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::config::LogFormat;
+
 /// Options of `lakeshore serve`. A flag wins over its environment variable, which wins over the default.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ServeOptions {
@@ -38,8 +40,16 @@ pub struct ServeOptions {
     #[arg(long, env = "LAKESHORE_LOG", default_value = "info", value_name = "FILTER")]
     pub log_filter: String,
     /// How log lines are written
-    #[arg(long, env = "LAKESHORE_LOG_FORMAT", default_value = "json", value_parser = ["json", "text"], value_name = "FORMAT")]
-    pub log_format: String,
+    #[arg(long, env = "LAKESHORE_LOG_FORMAT", default_value = "json", value_parser = parse_log_format, value_name = "json|text")]
+    pub log_format: LogFormat,
+}
+
+fn parse_log_format(text: &str) -> Result<LogFormat, &'static str> {
+    match text {
+        "json" => Ok(LogFormat::Json),
+        "text" => Ok(LogFormat::Text),
+        _ => Err("write json or text"),
+    }
 }
 
 /// A text that is not a length of time.

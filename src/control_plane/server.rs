@@ -11,7 +11,6 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tracing_subscriber::EnvFilter;
 
 use super::http::App;
 use super::hub::{Hub, HubSettings};
@@ -21,6 +20,7 @@ use super::store::{ExclusiveStore, Put, SqliteStore, Store, StoreError, TokenRow
 use super::tls::{Certificate, TlsError};
 use super::tokens::{TokenKind, new_id};
 use super::{admin_socket, http, listen};
+use crate::telemetry::{self, TelemetryError};
 
 /// How long requests and sessions may take to end when the server stops.
 const DRAIN: Duration = Duration::from_secs(10);
@@ -60,15 +60,9 @@ pub enum ServeError {
         /// What is wrong.
         what: &'static str,
     },
-    /// The log filter is not one.
-    #[error("read the log filter {filter:?}")]
-    LogFilter {
-        /// The filter.
-        filter: String,
-        /// Why.
-        #[source]
-        source: tracing_subscriber::filter::ParseError,
-    },
+    /// The log cannot be set up.
+    #[error("set up the log")]
+    Log(#[from] TelemetryError),
     /// Signals cannot be waited for.
     #[error("wait for signals")]
     Signal(#[source] io::Error),
@@ -150,7 +144,7 @@ impl Server {
 /// # Errors
 /// [`ServeError`] when it cannot start.
 pub async fn serve(options: ServeOptions) -> Result<(), ServeError> {
-    log_to_stderr(&options)?;
+    telemetry::init(&options.log_filter, options.log_format)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(ServeError::Signal)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(ServeError::Signal)?;
     let server = Server::start(&options).await?;
@@ -159,17 +153,6 @@ pub async fn serve(options: ServeOptions) -> Result<(), ServeError> {
         _ = interrupt.recv() => {}
     }
     server.stop().await;
-    Ok(())
-}
-
-/// Log lines go to stderr; a subscriber that an embedding program has set up already is kept.
-fn log_to_stderr(options: &ServeOptions) -> Result<(), ServeError> {
-    let filter = EnvFilter::try_new(&options.log_filter).map_err(|source| ServeError::LogFilter { filter: options.log_filter.clone(), source })?;
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
-    let _ = match options.log_format.as_str() {
-        "text" => lines.try_init(),
-        _ => lines.json().flatten_event(true).try_init(),
-    };
     Ok(())
 }
 

@@ -81,7 +81,7 @@ impl Plane {
     /// Starts the process, at the same address as before.
     pub(crate) fn run(&mut self) {
         let mut child = serve(&self.data(), &self.address).args(&self.arguments).spawn().expect("the program starts");
-        let lines = BufReader::new(child.stderr.take().expect("it is piped"));
+        let lines = BufReader::new(child.stdout.take().expect("it is piped"));
         let (found, address) = mpsc::channel();
         let log = Arc::clone(&self.log);
         std::thread::spawn(move || {
@@ -225,6 +225,6 @@ pub(crate) fn serve(data: &Path, listen: &str) -> Command {
         command.env_remove(name);
     }
     command.arg("serve").arg("--data").arg(data).args(["--listen", listen, "--log-filter", "debug"]);
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }

@@ -123,7 +123,7 @@ async fn carry_out(
     let row = match app.store.launch(new).await? {
         Launched::New(row) => {
             tracing::info!(dispatch = %row.dispatch_id, instance = %row.name, node = %row.place.node, ns = %row.namespace, provider = %row.provider, "Launch stored");
-            app.hub.offer(&row.place, &row.dispatch_id);
+            app.hub.offer(&row.place);
             row
         }
         Launched::Replayed(row) => row,

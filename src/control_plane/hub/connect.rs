@@ -13,7 +13,7 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::server::create_response_with_body;
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 
-use super::session;
+use super::conversation;
 use crate::control_plane::http::{ApiError, App, Code};
 use crate::control_plane::tokens::{TokenHash, TokenKind};
 use crate::types::NodeName;
@@ -78,7 +78,7 @@ pub(crate) async fn connect(State(app): State<Arc<App>>, mut request: Request) -
             .max_message_size(Some(MAX_BINARY))
             .max_frame_size(Some(MAX_BINARY));
         let socket = WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Server, Some(config)).await;
-        session::run(hub, cluster, node, socket).await;
+        conversation::run(hub, cluster, node, socket).await;
     });
     Ok(response)
 }

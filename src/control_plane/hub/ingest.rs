@@ -10,6 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::sync::mpsc;
 
+use super::outbox::Outgoing;
 use super::session::Session;
 use super::{Hub, unless_cancelled};
 use crate::control_plane::store::{Instance, LogProgress, Phase, StoreError};
@@ -105,10 +106,14 @@ pub(super) async fn run(hub: Arc<Hub>, session: Arc<Session>, mut intake: mpsc::
 }
 
 impl Ingest {
+    async fn say(&self, message: ToDaemon) {
+        self.session.say(Outgoing::Message(message)).await;
+    }
+
     async fn take(&mut self, batch: &mut Vec<Intake>) -> Result<(), IngestError> {
         for item in batch.drain(..) {
             match item {
-                Intake::Follow(row) => self.follow(&row, 0),
+                Intake::Follow(row) => self.follow(&row, 0).await,
                 Intake::Chunk(chunk, bytes) => self.chunk(chunk, bytes).await?,
                 Intake::End { stream, reason, offset } => self.end(stream, reason, offset).await?,
             }
@@ -116,7 +121,7 @@ impl Ingest {
         self.commit().await
     }
 
-    fn follow(&mut self, row: &Instance, restarts: u32) {
+    async fn follow(&mut self, row: &Instance, restarts: u32) {
         if row.log_done() || self.streams.values().any(|follow| follow.instance == row.name) {
             return;
         }
@@ -135,7 +140,7 @@ impl Ingest {
             restarts,
         };
         let (instance, offset, resume) = (follow.instance.clone(), follow.position, follow.resume.clone());
-        self.session.send(ToDaemon::LogsFollow { stream, instance, offset, resume, credit: LOG_CREDIT });
+        self.say(ToDaemon::LogsFollow { stream, instance, offset, resume, credit: LOG_CREDIT }).await;
         self.streams.insert(stream, follow);
     }
 
@@ -181,12 +186,16 @@ impl Ingest {
         if !self.hub.store.commit_logs(self.session.fence().clone(), progress).await? {
             return Err(IngestError::Stale);
         }
+        let mut credits = Vec::new();
         for (stream, follow) in self.streams.iter_mut().filter(|(_, follow)| follow.spent > 0) {
             let credit = std::mem::take(&mut follow.spent);
             follow.credit += credit;
             follow.pending_at = follow.stored;
-            self.session.send(ToDaemon::LogsCredit { stream: *stream, credit, acked: follow.position });
+            credits.push(ToDaemon::LogsCredit { stream: *stream, credit, acked: follow.position });
             self.hub.changes.touch(&follow.dispatch_id);
+        }
+        for credit in credits {
+            self.say(credit).await;
         }
         Ok(())
     }
@@ -216,7 +225,7 @@ impl Ingest {
         let stream = self.streams.iter().find(|(_, follow)| follow.dispatch_id == damaged).map(|(stream, _)| *stream);
         if let Some(stream) = stream {
             self.streams.remove(&stream);
-            self.session.send(ToDaemon::LogsStop { stream });
+            self.say(ToDaemon::LogsStop { stream }).await;
         }
         self.hub.store.end_log(self.session.fence().clone(), damaged.clone(), LogEndReason::Gone).await?;
         self.hub.changes.touch(&damaged);
@@ -253,9 +262,9 @@ impl Ingest {
         if follow.restarts >= MAX_RESTARTS {
             return Err(IngestError::Protocol("log offsets that do not follow each other"));
         }
-        self.session.send(ToDaemon::LogsStop { stream });
+        self.say(ToDaemon::LogsStop { stream }).await;
         if let Some(row) = self.hub.store.instance_of(follow.dispatch_id).await? {
-            self.follow(&row, follow.restarts + 1);
+            self.follow(&row, follow.restarts + 1).await;
         }
         Ok(())
     }

@@ -1,12 +1,14 @@
 //! The sessions of daemons. Memory here is a cache of what is connected now: all that decides is in the store.
 //!
-//! [`connect`] upgrades a daemon's request, [`session`] runs what follows: a reader that turns messages into the store's
-//! transitions, an [`outbox`] that writes, and an [`ingest`] that stores logs, so that a slow disk under the logs does not hold up
+//! [`connect`] upgrades a daemon's request, [`conversation`] runs what follows: [`receive`] turns messages into the store's
+//! transitions, an [`outbox`] writes, and an [`ingest`] stores logs, so that a slow disk under the logs does not hold up
 //! an acceptance. Queues are bounded: a daemon that does not read is disconnected, and one that sends too fast is not read.
 
 pub(crate) mod connect;
+mod conversation;
 mod ingest;
 mod outbox;
+mod receive;
 mod session;
 
 use std::collections::BTreeMap;
@@ -20,7 +22,6 @@ use tokio_util::task::TaskTracker;
 use super::changes::Changes;
 use super::logs::LogFiles;
 use super::store::{Instance, Place, Store};
-use crate::types::DispatchId;
 use crate::wire::{Close, CloseCode, NodeFacts, ToDaemon};
 
 pub(crate) use session::{Found, Session};
@@ -77,10 +78,10 @@ impl Hub {
         }
     }
 
-    /// Offers a queued dispatch to its daemon, if that is connected. If not, it is offered when a session opens.
-    pub(crate) fn offer(&self, place: &Place, dispatch_id: &DispatchId) {
+    /// Has what is queued for a place offered to its daemon, if that is connected. If not, it is offered when a session opens.
+    pub(crate) fn offer(&self, place: &Place) {
         if let Some(session) = self.session(place) {
-            session.offer(dispatch_id.clone());
+            session.look_at_queue();
         }
     }
 
@@ -88,6 +89,7 @@ impl Hub {
     pub(crate) fn cancel(&self, instance: &Instance) {
         if let Some(session) = self.session(&instance.place) {
             session.send(ToDaemon::Cancel { instance: instance.name.clone() });
+            session.look_at_queue(); // one that was offered may have ended, which leaves room
         }
     }
 

@@ -23,14 +23,16 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Queued dispatches that are read from the store at a time; each may be 2 MiB.
 const PAGE: u32 = 8;
 
+/// Dispatches of a place that may be under way or open at once; more wait in the queue. `welcome` lists them all in one frame of
+/// 1 MiB, and an item of it is under 600 bytes.
+const MAX_OPEN: u32 = 1000;
+
 /// What waits to be written.
 #[derive(Debug)]
 pub(super) enum Outgoing {
     Message(ToDaemon),
-    /// A dispatch that is queued in the store, unless that has changed when its turn comes.
+    /// A dispatch that is queued in the store under another name than before, unless that has changed when its turn comes.
     Offer(DispatchId),
-    /// All that are queued for this place.
-    Backlog,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -50,15 +52,23 @@ pub(super) async fn run<S>(hub: Arc<Hub>, session: Arc<Session>, mut queue: mpsc
 where
     S: Sink<Message, Error = tungstenite::Error> + Unpin,
 {
-    while let Some(Some(outgoing)) = super::unless_cancelled(session.closing(), queue.recv()).await {
+    // Row of the last dispatch that was offered. Rows are numbered as they are committed: what is new is always beyond it.
+    let mut offered = 0;
+    loop {
+        let outgoing = tokio::select! {
+            biased;
+            () = session.closing().cancelled() => break,
+            outgoing = queue.recv() => outgoing,
+            () = session.queue_may_have_grown() => None,
+        };
         let written = match outgoing {
-            Outgoing::Message(message) => text(&mut sink, &message).await,
-            Outgoing::Offer(id) => match hub.store.offer(session.place().clone(), id).await {
+            None => backlog(&hub, &session, &mut sink, &mut offered).await,
+            Some(Outgoing::Message(message)) => text(&mut sink, &message).await,
+            Some(Outgoing::Offer(id)) => match hub.store.offer(session.place().clone(), id).await {
                 Ok(Some(offer)) => dispatch(&mut sink, offer).await,
                 Ok(None) => Ok(()), // accepted, ended or renamed meanwhile
                 Err(source) => Err(WriteError::Store(source)),
             },
-            Outgoing::Backlog => backlog(&hub, &session, &mut sink).await,
         };
         if let Err(error) = written {
             let error: &dyn std::error::Error = &error;
@@ -76,16 +86,18 @@ where
     let _ = tokio::time::timeout(CLOSE_TIMEOUT, goodbye).await; // the peer may be gone already
 }
 
-async fn backlog<S>(hub: &Hub, session: &Session, sink: &mut S) -> Result<(), WriteError>
+/// Offers what is queued and was not offered yet, as far as there is room for more open dispatches.
+async fn backlog<S>(hub: &Hub, session: &Session, sink: &mut S, offered: &mut i64) -> Result<(), WriteError>
 where
     S: Sink<Message, Error = tungstenite::Error> + Unpin,
 {
-    let mut after = 0;
     while !session.closing().is_cancelled() {
-        let page = hub.store.queued(session.place().clone(), after, PAGE).await.map_err(WriteError::Store)?;
-        let Some(last) = page.last() else { break };
-        after = last.row;
+        let page = hub.store.queued(session.place().clone(), *offered, PAGE, MAX_OPEN).await.map_err(WriteError::Store)?;
+        if page.is_empty() {
+            break;
+        }
         for offer in page {
+            *offered = offer.row;
             dispatch(sink, offer).await?;
         }
     }

@@ -147,10 +147,10 @@ async fn a_dispatch_goes_one_way(store: &dyn Store) {
     let (fence, _) = session(store, "node1").await;
     let first = launched(store, 1).await;
     assert_eq!((first.phase, first.seen.reason, first.attempt), (Phase::Queued, Reason::Queued, Attempt(1)));
-    let offers = store.queued(place("node1"), 0, 10).await.expect("it is read");
+    let offers = store.queued(place("node1"), 0, 10, 10).await.expect("it is read");
     assert_eq!(offers.iter().map(|offer| offer.payload.as_slice()).collect::<Vec<_>>(), [[1]]);
-    assert!(store.queued(place("node1"), offers[0].row, 10).await.expect("it is read").is_empty(), "the next page");
-    assert!(store.queued(place("node2"), 0, 10).await.expect("it is read").is_empty());
+    assert!(store.queued(place("node1"), offers[0].row, 10, 10).await.expect("it is read").is_empty(), "the next page");
+    assert!(store.queued(place("node2"), 0, 10, 10).await.expect("it is read").is_empty());
     assert_eq!(store.accept(fence.clone(), acceptance(1)).await.expect("it is stored"), Accepted::Committed);
     assert!(store.offer(place("node1"), dispatch_id(1)).await.expect("it is read").is_none(), "what is accepted is never offered");
     assert_eq!(store.accept(fence.clone(), acceptance(1)).await.expect("it is read"), Accepted::Committed, "the same session hears it twice");
@@ -169,6 +169,26 @@ async fn a_dispatch_goes_one_way(store: &dyn Store) {
     assert_eq!(store.accept(fence.clone(), acceptance(1)).await.expect("it is read"), Accepted::Unwanted { instance: first.name });
     let refused = store.refuse(fence, dispatch_id(1), Attempt(1), rejection(RejectionCode::PolicyDenied), now()).await.expect("it is read");
     assert_eq!(refused, Refused::Ignored);
+}
+
+async fn no_more_are_offered_than_may_be_open(store: &dyn Store) {
+    set_up(store).await;
+    let (fence, _) = session(store, "node1").await;
+    for number in 1..=4 {
+        launched(store, number).await;
+    }
+    let queued = async |after, max_open| {
+        let offers = store.queued(place("node1"), after, 10, max_open).await.expect("it is read");
+        offers.into_iter().map(|offer| (offer.row, offer.payload[0])).collect::<Vec<_>>()
+    };
+    let first = queued(0, 2).await;
+    assert_eq!(first.iter().map(|(_, number)| *number).collect::<Vec<_>>(), [1, 2]);
+    let after = first[1].0;
+    assert!(queued(after, 2).await.is_empty(), "two are under way");
+    store.accept(fence.clone(), acceptance(1)).await.expect("it is stored");
+    assert!(queued(after, 2).await.is_empty(), "one is open, one under way");
+    store.report(fence, report(1, 1, 1, State::Stopped, Reason::Completed)).await.expect("it is stored");
+    assert_eq!(queued(after, 2).await.iter().map(|(_, number)| *number).collect::<Vec<_>>(), [3]);
 }
 
 async fn only_the_newest_session_of_the_place_is_heard(store: &dyn Store) {
@@ -241,7 +261,7 @@ async fn a_wish_to_delete_is_kept_until_it_is_confirmed(store: &dyn Store) {
     let queued = launched(store, 1).await;
     assert!(matches!(delete(queued.name.clone()).await.expect("it is stored"), Deletion::EndedUnstarted(_)));
     assert_eq!(delete(queued.name).await.expect("it is read"), Deletion::AlreadyEnded);
-    assert!(store.queued(place("node1"), 0, 10).await.expect("it is read").is_empty());
+    assert!(store.queued(place("node1"), 0, 10, 10).await.expect("it is read").is_empty());
     let created = launched(store, 2).await;
     store.accept(fence.clone(), acceptance(2)).await.expect("it is stored");
     assert!(matches!(delete(created.name.clone()).await.expect("it is stored"), Deletion::Requested(_)));
@@ -293,6 +313,7 @@ macro_rules! on_sqlite {
 on_sqlite!(
     a_token_opens_its_own_door_only,
     a_dispatch_goes_one_way,
+    no_more_are_offered_than_may_be_open,
     only_the_newest_session_of_the_place_is_heard,
     a_taken_name_is_changed_only_while_nobody_was_told_it,
     a_key_stands_for_one_body,

@@ -90,8 +90,9 @@ pub(crate) trait Store: Send + Sync + 'static {
     fn launch(&self, launch: NewLaunch) -> Reply<'_, Launched>;
     /// Notes that the caller is being told the name, which never changes after this; answers with the row.
     fn mark_answered(&self, dispatch_id: DispatchId) -> Reply<'_, Option<Instance>>;
-    /// Queued dispatches of a place, oldest first, beginning after the row `after`.
-    fn queued(&self, place: Place, after: i64, limit: u32) -> Reply<'_, Vec<Offer>>;
+    /// Queued dispatches of a place, oldest first, beginning after the row `after`: at most `limit`, and no more than leave the
+    /// place with `max_open` dispatches that were offered (those up to `after`) or are open.
+    fn queued(&self, place: Place, after: i64, limit: u32, max_open: u32) -> Reply<'_, Vec<Offer>>;
     /// One queued dispatch of a place.
     fn offer(&self, place: Place, dispatch_id: DispatchId) -> Reply<'_, Option<Offer>>;
     /// Stores a daemon's yes.

@@ -38,16 +38,17 @@ pub(super) fn clusters(connection: &Connection) -> rusqlite::Result<Vec<(Cluster
     connection.prepare_cached(sql)?.query_map([], |row| Ok((cluster(row)?, count(row, "daemons")?)))?.collect()
 }
 
-pub(super) fn cluster_by_token(connection: &Connection, hash: &TokenHash, now: Timestamp) -> rusqlite::Result<Option<Cluster>> {
+/// The cluster of an enrolment token, and the enrolment's id.
+pub(super) fn cluster_by_token(connection: &Connection, hash: &TokenHash) -> rusqlite::Result<Option<(Cluster, String)>> {
     let sql = "SELECT clusters.*, enrolments.id AS enrolment, token_hash FROM enrolments JOIN clusters ON name = cluster \
         WHERE token_hash = ?1 AND revoked_at IS NULL";
-    let found = connection
-        .prepare_cached(sql)?
-        .query_row([hash.0], |row| Ok((cluster(row)?, row.get::<_, String>("enrolment")?, row.get::<_, Vec<u8>>("token_hash")?)))
-        .optional()?;
-    let Some((cluster, enrolment, _)) = found.filter(|(_, _, stored)| hash.matches(stored)) else { return Ok(None) };
-    connection.execute("UPDATE enrolments SET last_used_at = ?2 WHERE id = ?1", params![enrolment, to_time(now)])?;
-    Ok(Some(cluster))
+    let read = |row: &Row<'_>| Ok((cluster(row)?, row.get::<_, String>("enrolment")?, row.get::<_, Vec<u8>>("token_hash")?));
+    let found = connection.prepare_cached(sql)?.query_row([hash.0], read).optional()?;
+    Ok(found.filter(|(_, _, stored)| hash.matches(stored)).map(|(cluster, enrolment, _)| (cluster, enrolment)))
+}
+
+pub(super) fn note_enrolment_used(connection: &Connection, enrolment: &str, now: Timestamp) -> rusqlite::Result<()> {
+    connection.execute("UPDATE enrolments SET last_used_at = ?2 WHERE id = ?1", params![enrolment, to_time(now)]).map(drop)
 }
 
 pub(super) fn create_token(connection: &Connection, token: &TokenRow) -> rusqlite::Result<Put> {

@@ -119,7 +119,11 @@ fn offer_row(row: &Row<'_>) -> rusqlite::Result<Offer> {
     })
 }
 
-pub(super) fn queued(connection: &Connection, place: &Place, after: i64, limit: u32) -> rusqlite::Result<Vec<Offer>> {
+pub(super) fn queued(connection: &Connection, place: &Place, after: i64, limit: u32, max_open: u32) -> rusqlite::Result<Vec<Offer>> {
+    let sql =
+        "SELECT count(*) FROM dispatches WHERE cluster = ?1 AND node = ?2 AND (phase IN ('accepted', 'created') OR (phase = 'queued' AND id <= ?3))";
+    let open: u32 = connection.prepare_cached(sql)?.query_row(params![place.cluster, place.node.as_str(), after], |row| row.get(0))?;
+    let limit = limit.min(max_open.saturating_sub(open));
     let sql = format!("{OFFER} AND id > ?3 ORDER BY id LIMIT ?4");
     connection.prepare_cached(&sql)?.query_map(params![place.cluster, place.node.as_str(), after, limit], offer_row)?.collect()
 }

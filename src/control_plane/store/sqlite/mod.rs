@@ -196,7 +196,13 @@ impl Store for SqliteStore {
     }
 
     fn cluster_by_token(&self, hash: TokenHash, now: Timestamp) -> Reply<'_, Option<Cluster>> {
-        self.write("look up an enrolment token", move |tx| directory::cluster_by_token(tx, &hash, now))
+        async move {
+            let found = self.read("look up an enrolment token", move |connection| directory::cluster_by_token(connection, &hash)).await?;
+            let Some((cluster, enrolment)) = found else { return Ok(None) }; // a stranger must not make the database write
+            self.write("note the use of an enrolment token", move |tx| directory::note_enrolment_used(tx, &enrolment, now)).await?;
+            Ok(Some(cluster))
+        }
+        .boxed()
     }
 
     fn create_token(&self, token: TokenRow) -> Reply<'_, Put> {
@@ -287,8 +293,8 @@ impl Store for SqliteStore {
         self.write("mark a launch as answered", move |tx| dispatches::mark_answered(tx, &dispatch_id))
     }
 
-    fn queued(&self, place: Place, after: i64, limit: u32) -> Reply<'_, Vec<Offer>> {
-        self.read("list queued dispatches", move |connection| dispatches::queued(connection, &place, after, limit))
+    fn queued(&self, place: Place, after: i64, limit: u32, max_open: u32) -> Reply<'_, Vec<Offer>> {
+        self.read("list queued dispatches", move |connection| dispatches::queued(connection, &place, after, limit, max_open))
     }
 
     fn offer(&self, place: Place, dispatch_id: DispatchId) -> Reply<'_, Option<Offer>> {
