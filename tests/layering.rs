@@ -38,6 +38,9 @@ const WORDS_NOT_IN_LAYER_1: [&str; 4] = ["SystemTime", "Instant", "async", "awai
 /// The modules of layer 1 that may name Kubernetes' types: one makes a manifest, the other reads an object.
 const KNOW_KUBERNETES_TYPES: [&str; 2] = ["render", "observe"];
 
+/// The one place of each program where the environment is read; everything else gets values.
+const READ_THE_ENVIRONMENT: [&str; 2] = ["src/cli/env.rs", "src/daemon/command.rs"];
+
 /// A module as `lib.rs` declares it.
 struct Module {
     name: String,
@@ -112,8 +115,12 @@ fn check_file(modules: &[Module], from: usize, path: &str, code: &str, problems:
                 problem(line, format!("{} [{layer}] must not use {} [{to_layer}]: {why}", module.name, modules[to].name));
             }
         }
+        let name = segments.join("::");
+        let reads = ["var", "vars", "var_os", "vars_os"].iter().any(|f| name.ends_with(&format!("env::{f}")));
+        if reads && !READ_THE_ENVIRONMENT.contains(&path) {
+            problem(line, format!("{name}: only {} read the environment", READ_THE_ENVIRONMENT.join(" and ")));
+        }
         if layer == 1 {
-            let name = segments.join("::");
             let begins = |with: &str| name.strip_prefix(with).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"));
             if let Some((_, why)) = NOT_IN_LAYER_1.iter().find(|(with, _)| begins(with)) {
                 problem(line, format!("{name}: {why}"));
@@ -214,6 +221,7 @@ fn right_arrows_are_let_through() {
         ("src/cli/launch.rs", "use crate::{control_plane::serve, types::State};\nuse super::super::daemon;"),
         ("src/config/reload.rs", "use crate::wire; use tokio::time::sleep;"),
         ("src/wire/mod.rs", "// crate::daemon\n#[cfg(test)]\nmod tests { use crate::daemon::X; use std::fs; }"),
+        ("src/cli/env.rs", "let home = std::env::var_os(\"HOME\");"),
         ("src/observe/mod.rs", "use k8s_openapi::api::core::v1::Pod;"),
         ("src/config/mod.rs", "use std::net::SocketAddr; pub use reload::watch; use crate::config::reload;"),
         ("src/wire/frame.rs", "use super::message::Message; // own sibling, not the crate's root"),
@@ -241,6 +249,7 @@ fn a_planted_wrong_arrow_is_caught() {
         ("src/render/mod.rs", "fn f(at: std::time::SystemTime) {}", "no clock"),
         ("src/config/mod.rs", "pub async fn load() {}", "no async"),
         ("src/config/mod.rs", "tracing::info!(x)", "does not log"),
+        ("src/cli/launch.rs", "let home = std::env::var_os(\"HOME\");", "only src/cli/env.rs and src/daemon/command.rs"),
     ] {
         let problems = planted(path, text);
         assert!(problems.iter().any(|p| p.contains(expected)), "{path}: {text}\nexpected {expected:?}, got {problems:?}");

@@ -25,7 +25,6 @@ fn what_cannot_work_is_refused_clearly_and_makes_no_pod() {
 #[test]
 fn a_wrong_token_and_an_unreachable_server_are_told_apart() {
     covers!("S98");
-    #[expect(clippy::disallowed_methods, reason = "the ring is told by its environment where its cluster is")]
     let url = std::env::var("LAKESHORE_URL").expect("deploy/demo env sets it");
     let wrong = run("env", &["LAKESHORE_TOKEN=lakeshore_wrong", "lakeshore", "instances"], None);
     wrong.refused(&["token"]);
