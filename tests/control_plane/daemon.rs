@@ -44,7 +44,11 @@ pub(crate) struct Followed {
 
 /// The upgrade request of a daemon.
 pub(crate) fn handshake(plane: &Plane, token: &str, node: &str) -> Request<()> {
-    let mut request = format!("ws://{}{}", plane.address, wire::CONNECT_PATH).into_client_request().expect("a request");
+    handshake_at(&plane.address, token, node)
+}
+
+fn handshake_at(address: &str, token: &str, node: &str) -> Request<()> {
+    let mut request = format!("ws://{address}{}", wire::CONNECT_PATH).into_client_request().expect("a request");
     let headers = request.headers_mut();
     headers.insert("authorization", format!("Bearer {token}").parse().expect("a header"));
     headers.insert(wire::NODE_HEADER, node.parse().expect("a header"));
@@ -137,6 +141,33 @@ impl Daemon {
             other => panic!("welcome was expected: {other:?}"),
         }
         daemon
+    }
+
+    /// Connects, or not, when the server may be going away at any moment.
+    pub(crate) async fn try_connect(address: &str, token: &str, facts: NodeFacts) -> Option<Self> {
+        let stream = TcpStream::connect(address).await.ok()?;
+        let (socket, _) = client_async(handshake_at(address, token, facts.name.as_str()), stream).await.ok()?;
+        let mut daemon = Self { socket, welcome: placeholder() };
+        daemon.try_send_raw(Message::text(wire::encode_text(&hello(facts)).expect("it fits"))).await;
+        match daemon.next().await {
+            Incoming::Message(ToDaemon::Welcome(welcome)) => daemon.welcome = *welcome,
+            _ => return None,
+        }
+        Some(daemon)
+    }
+
+    /// Says yes, if anybody hears it.
+    pub(crate) async fn try_accept(&mut self, envelope: &DispatchEnvelope) {
+        let (dispatch_id, attempt) = (envelope.dispatch_id.clone(), envelope.attempt);
+        let accepted = ToControlPlane::Accepted { dispatch_id, attempt, namespace: "nymph-runs".into() };
+        self.try_send_raw(Message::text(wire::encode_text(&accepted).expect("it fits"))).await;
+    }
+
+    /// Reports, if anybody hears it.
+    pub(crate) async fn try_report(&mut self, envelope: &DispatchEnvelope, seq: u64, observation: Observation) {
+        let DispatchEnvelope { dispatch_id, attempt, instance, .. } = envelope.clone();
+        let report = Report { dispatch_id, attempt, instance, seq, epoch: self.welcome.epoch, observation };
+        self.try_send_raw(Message::text(wire::encode_text(&ToControlPlane::Report(Box::new(report))).expect("it fits"))).await;
     }
 
     /// A socket whose hello is the test's own affair.

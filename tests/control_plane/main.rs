@@ -16,3 +16,4 @@ mod requests;
 mod restarts;
 mod sessions;
 mod setup;
+mod torture;

@@ -49,7 +49,7 @@ pub(super) fn shown(row: &Instance, reach: Reach, stale_after: Duration) -> Show
             let reason = if known.reason == Reason::DeleteRefused { Reason::DeleteRefused } else { Reason::DeletedByRequest };
             Shown { state: State::Stopping, reason, message }
         }
-        Phase::Accepted | Phase::Created if !row.delete_requested && reach.away > stale_after => {
+        Phase::Accepted | Phase::Created if !row.delete_requested && !reach.connected && reach.away > stale_after => {
             let message =
                 format!("the daemon of node {node} was last heard {} s ago; last known: {} ({})", reach.away.as_secs(), known.state, known.reason);
             Shown { state: State::Unknown, reason: Reason::DaemonUnreachable, message }
@@ -105,4 +105,27 @@ impl<'a> Reaches<'a> {
 /// Whether a shown state has come as far as the one that is waited for.
 pub(super) fn reached(shown: State, wanted: State) -> bool {
     shown == wanted || (shown != State::Unknown && wanted != State::Unknown && crate::types::advance(shown, wanted) == shown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_is_reached_when_it_or_a_later_one_is_shown() {
+        use State::{Running, Starting, Stopped, Stopping, Unknown};
+        for (shown, wanted, expected) in [
+            (Starting, Starting, true),
+            (Starting, Running, false),
+            (Running, Starting, true),
+            (Stopping, Running, true),
+            (Stopping, Stopped, false),
+            (Stopped, Running, true),
+            (Unknown, Starting, false), // nothing is known: it may not have begun
+            (Unknown, Unknown, true),
+            (Stopped, Unknown, false),
+        ] {
+            assert_eq!(reached(shown, wanted), expected, "{shown} while waiting for {wanted}");
+        }
+    }
 }
