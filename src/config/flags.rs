@@ -34,7 +34,7 @@ pub struct Flags {
     /// Address of /healthz and /readyz [key health.listen] [env NYMPH_HEALTH_LISTEN]
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub health_listen: Option<String>,
-    /// What is logged, such as `info` or `debug,kube_client=off` [key log.filter] [env NYMPH_LOG]
+    /// What is logged, such as `info` or `debug,kube_client=off,kube_runtime=off` [key log.filter] [env NYMPH_LOG]
     #[arg(long, value_name = "FILTER")]
     pub log_filter: Option<String>,
     /// `json` or `text` [key log.format] [env NYMPH_LOG_FORMAT]

@@ -29,7 +29,7 @@ pub const KEYS: [Key; 15] = [
     key("workdir.root", "NYMPH_WORKDIR_ROOT", "workdir-root", Some("/var/lib/nymph/work")),
     key("health.listen", "NYMPH_HEALTH_LISTEN", "health-listen", Some("0.0.0.0:8081")),
     // kube_client logs whole response bodies at WARN when it cannot decode them.
-    key("log.filter", "NYMPH_LOG", "log-filter", Some("info,kube_client=off")),
+    key("log.filter", "NYMPH_LOG", "log-filter", Some("info,kube_client=off,kube_runtime=off")),
     key("log.format", "NYMPH_LOG_FORMAT", "log-format", Some("json")),
     key("audit.file", "NYMPH_AUDIT_FILE", "audit-file", None),
     key("kubeconfig", "NYMPH_KUBECONFIG", "kubeconfig", None),

@@ -10,7 +10,7 @@ use tokio_util::task::TaskTracker;
 use tracing::{error, info, warn};
 
 use super::check;
-use super::event::{Creation, Effect, Event};
+use super::event::{Creation, Effect, Event, Unread};
 use super::follow::Follows;
 use super::link::Slot;
 use crate::apply::{ApiServer, CreateOutcome, DeleteOutcome};
@@ -228,14 +228,14 @@ async fn look_up(hands: Hands, instance: InstanceName, look: u64, namespaces: Ve
                 found = Ok(Some(pod));
                 break;
             }
-            // Without the right to read there, nothing of ours can be there either: the policy decides what follows.
-            Err(error) if error.code() == Some(403) && namespaces.len() == 1 => {
+            // It may be in another one.
+            Err(error) if error.code() == Some(403) => {
                 warn!(%instance, ns = %namespace, error = %Chain(&error), "No right to read the namespace");
-                found = Ok(None);
+                found = Err(Unread::Forbidden);
             }
             Err(error) => {
                 warn!(%instance, ns = %namespace, error = %Chain(&error), "Cannot look an instance up; trying again");
-                found = Err(Chain(&error).to_string());
+                found = Err(Unread::Unclear);
                 break;
             }
         }

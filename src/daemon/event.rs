@@ -69,7 +69,7 @@ pub enum Event {
         /// The read's number.
         look: u64,
         /// The Pod, ours or not; an error means that nothing is known.
-        found: Result<Option<Box<Pod>>, String>,
+        found: Result<Option<Box<Pod>>, Unread>,
     },
     /// The verdict of [`Effect::Admit`] could not be written, so that `accepted` was not sent.
     NotAudited {
@@ -277,4 +277,13 @@ pub enum ContainerState {
     Ended,
     /// The object is gone, and its log with it.
     Gone,
+}
+
+/// Why an object could not be read. Either way nothing is known of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unread {
+    /// The daemon has no right to read there now. That says nothing of what is there: rights come and go.
+    Forbidden,
+    /// No answer, or one that makes no sense.
+    Unclear,
 }

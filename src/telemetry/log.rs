@@ -9,7 +9,7 @@ use crate::config::LogFormat;
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
     /// The filter is not in `tracing`'s language.
-    #[error("log.filter {filter:?} is not a filter such as \"info,kube_client=off\"")]
+    #[error("log.filter {filter:?} is not a filter such as \"info,kube_client=off,kube_runtime=off\"")]
     Filter {
         /// The filter.
         filter: String,

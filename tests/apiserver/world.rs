@@ -97,6 +97,8 @@ impl World {
             "template",
             "nymph",
             &chart,
+            "--kube-version",
+            "1.37",
             "--namespace",
             &self.system,
             "--set",
@@ -107,7 +109,7 @@ impl World {
             "controlPlane.tokenSecret.name=none",
         ];
         let rendered = run("helm", &args, None).ok().text();
-        run("kubectl", &["apply", "--namespace", &self.system, "-f", "-"], Some(&rendered)).ok();
+        run("kubectl", &["apply", "-f", "-"], Some(&rendered)).ok();
         let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": self.node, "labels": {"kubernetes.io/hostname": self.node}}});
         run("kubectl", &["create", "-f", "-"], Some(&node.to_string())).ok();
         let ready = json!({"status": {"conditions": [{"type": "Ready", "status": "True", "reason": "Test", "lastHeartbeatTime": null, "lastTransitionTime": null}], "allocatable": {"cpu": "4", "memory": "8Gi", "pods": "110"}, "capacity": {"cpu": "4", "memory": "8Gi", "pods": "110"}}});

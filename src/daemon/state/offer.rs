@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use super::item::{Item, Look, Object, Phase, key_of};
 use super::{DaemonState, Effect, MAX_UNDER_WAY, Now};
 use crate::audit::Fact;
-use crate::daemon::event::Creation;
+use crate::daemon::event::{Creation, Unread};
 use crate::observe::{self, Gone};
 use crate::policy;
 use crate::render::{self, Place, Rendered};
@@ -85,21 +85,28 @@ impl DaemonState {
         let Some(item) = self.items.get_mut(instance).filter(|item| item.looking.is_none()) else { return };
         self.looks += 1;
         item.looking = Some(Look { number: self.looks, since: now.mono });
-        // An object that was seen has its namespace; before that it may be in any run namespace, under an older policy's default.
+        // An object that was seen has its namespace. Without one, what may have been made can be in any run namespace, under an older
+        // policy's default; what was never accepted is looked up where it would be made.
         let namespaces = match (&item.namespace, &item.phase) {
             (Some(namespace), _) => vec![namespace.clone()],
+            (None, Phase::Looking { accepted_before: false, .. }) => vec![self.policy.default_namespace().clone()],
             (None, _) => self.policy.run_namespaces().to_vec(),
         };
         out.push(Effect::Look { instance: instance.clone(), look: self.looks, namespaces });
     }
 
-    pub(super) fn looked(&mut self, instance: &InstanceName, look: u64, found: Result<Option<Box<Pod>>, String>, now: Now, out: &mut Vec<Effect>) {
+    pub(super) fn looked(&mut self, instance: &InstanceName, look: u64, found: Result<Option<Box<Pod>>, Unread>, now: Now, out: &mut Vec<Effect>) {
         let Some(item) = self.items.get_mut(instance) else { return };
         let Some(read) = item.looking.filter(|read| read.number == look) else { return };
         item.looking = None;
-        let Ok(found) = found else {
-            item.failed(now.mono); // nothing is known: nothing is said
-            return;
+        let found = match found {
+            Ok(found) => found,
+            // Never accepted, so never made: policy and the POST's own answer say what is wrong with that namespace.
+            Err(Unread::Forbidden) if matches!(item.phase, Phase::Looking { accepted_before: false, .. }) => None,
+            Err(Unread::Forbidden | Unread::Unclear) => {
+                item.failed(now.mono); // nothing is known: nothing is said
+                return;
+            }
         };
         item.succeeded();
         let holder = self.holder(instance, found.as_deref(), now);

@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::daemon::event::Creation;
+use crate::daemon::event::{Creation, Unread};
 use crate::types::{Attempt, DispatchId, Observation};
 use crate::watch::{Binding, Seen};
 use crate::wire::{
@@ -139,11 +139,11 @@ impl Desk {
     }
 
     /// Answers the one read among the effects.
-    pub(super) fn answer(&mut self, effects: &[Effect], found: Result<Option<&Pod>, &str>) -> Vec<Effect> {
+    pub(super) fn answer(&mut self, effects: &[Effect], found: Result<Option<&Pod>, Unread>) -> Vec<Effect> {
         let looks: Vec<(&InstanceName, u64)> =
             effects.iter().filter_map(|e| if let Effect::Look { instance, look, .. } = e { Some((instance, *look)) } else { None }).collect();
         let [(instance, look)] = looks[..] else { panic!("expected one read: {effects:?}") };
-        let found = found.map(|pod| pod.map(|pod| Box::new(pod.clone()))).map_err(str::to_owned);
+        let found = found.map(|pod| pod.map(|pod| Box::new(pod.clone())));
         self.handle(Event::Looked { instance: instance.clone(), look, found })
     }
 

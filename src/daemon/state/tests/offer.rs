@@ -13,7 +13,11 @@ fn a_dispatch_is_looked_up_before_anything_else() {
     let effects = desk.offer(&case, false);
     assert_eq!((looks(&effects), creates(&effects), sent(&effects).len()), (1, 0, 0), "{effects:?}");
     let Effect::Look { namespaces, .. } = &effects[0] else { panic!("{effects:?}") };
-    assert_eq!(namespaces.len(), 2, "without a namespace of its own it may be in any run namespace");
+    assert_eq!(namespaces.iter().map(|n| n.as_str()).collect::<Vec<_>>(), ["runs"], "never accepted: only where it would be made");
+    let (mut desk, case) = (Desk::connected(), Case::new());
+    let effects = desk.offer(&case, true);
+    let Effect::Look { namespaces, .. } = &effects[0] else { panic!("{effects:?}") };
+    assert_eq!(namespaces.len(), 2, "accepted, without a namespace of its own: it may be in any run namespace");
 }
 
 #[test]
@@ -62,10 +66,22 @@ fn another_ones_object_of_that_name_is_left_alone() {
 fn a_read_that_fails_says_nothing_and_is_tried_again() {
     let (mut desk, case) = (Desk::connected(), Case::new());
     let effects = desk.offer(&case, false);
-    assert!(desk.answer(&effects, Err("connection refused")).is_empty());
+    assert!(desk.answer(&effects, Err(Unread::Unclear)).is_empty());
     let effects = desk.pass(2);
     assert_eq!(looks(&effects), 1, "{effects:?}");
     assert!(accepts(&desk.answer(&effects, Ok(None))));
+}
+
+#[test]
+fn a_namespace_that_may_not_be_read_is_judged_for_a_new_launch_and_waited_for_by_an_accepted_one() {
+    let (mut desk, case) = (Desk::connected(), Case::new());
+    let effects = desk.offer(&case, false);
+    assert!(accepts(&desk.answer(&effects, Err(Unread::Forbidden))), "the POST's own answer will name the missing right");
+    let (mut desk, case) = (Desk::connected(), Case::new());
+    let effects = desk.offer(&case, true);
+    assert!(desk.answer(&effects, Err(Unread::Forbidden)).is_empty(), "rights come and go: it is not lost");
+    let effects = desk.pass(LOST_AFTER + 2);
+    assert!(reports(&desk.answer(&effects, Err(Unread::Forbidden))).is_empty(), "still nothing is known");
 }
 
 #[test]
@@ -156,7 +172,7 @@ fn a_read_that_began_too_early_does_not_prove_a_loss() {
     assert!(first.is_empty());
     // The read of the due moment fails, the next one counts.
     let effects = desk.pass(LOST_AFTER);
-    assert!(reports(&desk.answer(&effects, Err("timeout"))).is_empty());
+    assert!(reports(&desk.answer(&effects, Err(Unread::Unclear))).is_empty());
     let effects = desk.pass(2);
     assert_eq!(seen(&desk.answer(&effects, Ok(None))).reason, Reason::Lost);
 }
