@@ -198,6 +198,25 @@ async fn the_node_with_the_fewest_open_instances_is_chosen_among_those_that_can(
 }
 
 #[tokio::test]
+async fn a_daemon_that_cannot_take_work_passes_it_on_while_the_caller_waits() {
+    let plane = Plane::start().await;
+    let token = plane.with_provider().await;
+    let mut one = Daemon::connect(&plane, &token, "node1").await;
+    let mut two = Daemon::connect(&plane, &token, "node2").await;
+    let answer = plane.launch(json!({"script": ""}));
+    let (first, _) = one.dispatch().await;
+    one.reject(&first, rejection(RejectionCode::Unavailable, "workdir")).await;
+    let envelope = two.create().await;
+    assert_eq!((&envelope.dispatch_id, envelope.attempt.0), (&first.dispatch_id, 2));
+    let body = answer.await.expect("it ends").expect(202).body;
+    assert_eq!((body["node"].as_str(), body["instanceId"].as_str()), (Some("node2"), Some(envelope.instance.as_str())));
+    let named = plane.launch(json!({"script": "", "node": "node1"}));
+    let (second, _) = one.dispatch().await;
+    one.reject(&second, rejection(RejectionCode::Unavailable, "workdir")).await;
+    named.await.expect("it ends").expect_problem(503, "daemon_unavailable");
+}
+
+#[tokio::test]
 async fn a_launch_that_no_node_can_take_says_why_for_each() {
     let plane = Plane::start().await;
     let token = plane.with_provider().await;

@@ -115,6 +115,7 @@ async fn carry_out(
         provider: provider.name.clone(),
         cluster: provider.cluster.clone(),
         candidates: candidates.clone().unwrap_or_default(),
+        node_named: resolved.node.is_some(),
         requested_by: caller.0.name.clone(),
         payload,
         idempotency,

@@ -31,7 +31,8 @@ const MAX_OPEN: u32 = 1000;
 #[derive(Debug)]
 pub(super) enum Outgoing {
     Message(ToDaemon),
-    /// A dispatch that is queued in the store under another name than before, unless that has changed when its turn comes.
+    /// A dispatch that is queued in the store under another name or in another place than before, unless that has changed when its
+    /// turn comes.
     Offer(DispatchId),
 }
 

@@ -14,7 +14,8 @@ use super::ingest::Intake;
 use super::outbox::Outgoing;
 use super::session::{Answer, Found, Session};
 use super::{Hub, unless_cancelled};
-use crate::control_plane::store::{Acceptance, Accepted, Instance, Phase, Refused, Reported};
+use crate::control_plane::placement;
+use crate::control_plane::store::{Acceptance, Accepted, Instance, Phase, Refusal, Refused, Reported};
 use crate::error::Chain;
 use crate::types::{Attempt, DispatchId, KubeNamespace};
 use crate::wire::{self, Ack, Beat, Binary, HEARTBEAT_INTERVAL, Heartbeat, MAX_LOG_CHUNK, Rejection, Report, ToControlPlane, ToDaemon};
@@ -150,15 +151,20 @@ async fn accepted(hub: &Hub, session: &Session, acceptance: Acceptance) -> Resul
 
 async fn rejected(hub: &Hub, session: &Session, dispatch_id: DispatchId, attempt: Attempt, rejection: Rejection) -> Result<(), End> {
     let (code, rule) = (rejection.code, rejection.rule.clone());
-    match hub.store.refuse(session.fence().clone(), dispatch_id.clone(), attempt, rejection, Timestamp::now()).await? {
+    let (elsewhere, _) = placement::eligible(&hub.facts(&session.place().cluster));
+    let refusal = Refusal { dispatch_id: dispatch_id.clone(), attempt, rejection, elsewhere, now: Timestamp::now() };
+    match hub.store.refuse(session.fence().clone(), refusal).await? {
         Refused::Ended => {
             tracing::info!(node = %session.place().node, dispatch = %dispatch_id, code = %code, rule, "Dispatch rejected");
             session.look_at_queue(); // there is room for one more
             hub.changes.touch(&dispatch_id);
         }
-        Refused::NextAttempt => {
-            session.say(Outgoing::Offer(dispatch_id.clone())).await;
-            hub.changes.touch(&dispatch_id);
+        Refused::NextAttempt(place) => {
+            tracing::info!(node = %session.place().node, dispatch = %dispatch_id, code = %code, next = %place.node, "Dispatch not taken; the next attempt is queued");
+            match hub.session(&place) {
+                Some(other) if other.place() != session.place() => other.offer(dispatch_id),
+                _ => session.say(Outgoing::Offer(dispatch_id)).await,
+            }
         }
         Refused::Ignored => {}
         Refused::Stale => session.abandon(),

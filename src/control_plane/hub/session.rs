@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::outbox::{OUTBOX, Outgoing};
 use super::unless_cancelled;
 use crate::control_plane::store::{Fence, Place};
-use crate::types::InstanceName;
+use crate::types::{DispatchId, InstanceName};
 use crate::wire::{CheckItem, Close, CloseCode, NodeFacts, ToDaemon};
 
 /// Requests that may be open with one daemon.
@@ -102,7 +102,16 @@ impl Session {
 
     /// Queues a message from outside the session. A daemon that does not read is disconnected instead of waited for.
     pub(crate) fn send(&self, message: ToDaemon) {
-        if let Err(mpsc::error::TrySendError::Full(_)) = self.outbox.try_send(Outgoing::Message(message)) {
+        self.queue(Outgoing::Message(message));
+    }
+
+    /// Queues a dispatch that was placed here after another place could not take it.
+    pub(super) fn offer(&self, dispatch_id: DispatchId) {
+        self.queue(Outgoing::Offer(dispatch_id));
+    }
+
+    fn queue(&self, outgoing: Outgoing) {
+        if let Err(mpsc::error::TrySendError::Full(_)) = self.outbox.try_send(outgoing) {
             let message = format!("the daemon left {OUTBOX} messages unread");
             self.close(Close { code: CloseCode::GoAway, message, retry_after_ms: None });
         }

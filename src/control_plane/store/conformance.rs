@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::types::{Attempt, NodeName, Observation, Reason, State, advance};
-use crate::wire::{Hello, NodeFacts, RejectionCode, ResumePoint};
+use crate::wire::{Hello, NodeFacts, Rejection, RejectionCode, ResumePoint};
 
 fn hash(byte: u8) -> TokenHash {
     TokenHash([byte; 32])
@@ -34,6 +34,7 @@ fn new_launch(number: u8) -> NewLaunch {
         provider: "demo".into(),
         cluster: "c1".into(),
         candidates: vec![node("node1")],
+        node_named: false,
         requested_by: "tester".into(),
         payload: vec![number],
         idempotency: None,
@@ -66,6 +67,10 @@ fn report(number: u8, seq: u64, epoch: u64, state: State, reason: Reason) -> Box
 
 fn rejection(code: RejectionCode) -> Rejection {
     Rejection { code, rule: "images".into(), message: "no".into() }
+}
+
+fn refusal(number: u8, attempt: u32, code: RejectionCode) -> Refusal {
+    Refusal { dispatch_id: dispatch_id(number), attempt: Attempt(attempt), rejection: rejection(code), elsewhere: vec![], now: now() }
 }
 
 async fn set_up(store: &dyn Store) {
@@ -167,7 +172,7 @@ async fn a_dispatch_goes_one_way(store: &dyn Store) {
     let ended = row(store, 1).await;
     assert_eq!((ended.phase, ended.seen.reason, ended.report_seq), (Phase::Ended, Reason::Completed, 3));
     assert_eq!(store.accept(fence.clone(), acceptance(1)).await.expect("it is read"), Accepted::Unwanted { instance: first.name });
-    let refused = store.refuse(fence, dispatch_id(1), Attempt(1), rejection(RejectionCode::PolicyDenied), now()).await.expect("it is read");
+    let refused = store.refuse(fence, refusal(1, 1, RejectionCode::PolicyDenied)).await.expect("it is read");
     assert_eq!(refused, Refused::Ignored);
 }
 
@@ -203,14 +208,14 @@ async fn only_the_newest_session_of_the_place_is_heard(store: &dyn Store) {
     assert_eq!(store.accept(new.clone(), acceptance(1)).await.expect("it is read"), Accepted::Earlier);
     assert_eq!(store.report(old.clone(), report(1, 1, 1, State::Running, Reason::Running)).await.expect("it is read"), Reported::Stale);
     assert_eq!(store.report(new.clone(), report(1, 1, 1, State::Running, Reason::Running)).await.expect("it is read"), Reported::Stale);
-    let refused = store.refuse(old.clone(), dispatch_id(2), Attempt(1), rejection(RejectionCode::Invalid), now()).await.expect("it is read");
+    let refused = store.refuse(old.clone(), refusal(2, 1, RejectionCode::Invalid)).await.expect("it is read");
     assert_eq!(refused, Refused::Stale);
     assert!(!store.commit_logs(old.clone(), vec![]).await.expect("it is read"));
     assert!(!store.end_log(old, dispatch_id(1), LogEndReason::Complete).await.expect("it is read"));
     let (stranger, _) = session(store, "node2").await;
     assert_eq!(store.accept(stranger.clone(), acceptance(2)).await.expect("it is read"), Accepted::Foreign);
     assert_eq!(store.report(stranger.clone(), report(1, 1, 1, State::Running, Reason::Running)).await.expect("it is read"), Reported::Foreign);
-    let refused = store.refuse(stranger, dispatch_id(2), Attempt(1), rejection(RejectionCode::Invalid), now()).await.expect("it is read");
+    let refused = store.refuse(stranger, refusal(2, 1, RejectionCode::Invalid)).await.expect("it is read");
     assert_eq!(refused, Refused::Foreign);
     assert_eq!((row(store, 1).await.phase, row(store, 2).await.phase), (Phase::Accepted, Phase::Queued));
 }
@@ -218,9 +223,9 @@ async fn only_the_newest_session_of_the_place_is_heard(store: &dyn Store) {
 async fn a_taken_name_is_changed_only_while_nobody_was_told_it(store: &dyn Store) {
     set_up(store).await;
     let (fence, _) = session(store, "node1").await;
-    let refuse = |number, attempt| store.refuse(fence.clone(), dispatch_id(number), Attempt(attempt), rejection(RejectionCode::NameTaken), now());
+    let refuse = |number, attempt| store.refuse(fence.clone(), refusal(number, attempt, RejectionCode::NameTaken));
     launched(store, 1).await;
-    assert_eq!(refuse(1, 1).await.expect("it is stored"), Refused::NextAttempt);
+    assert_eq!(refuse(1, 1).await.expect("it is stored"), Refused::NextAttempt(place("node1")));
     let renamed = row(store, 1).await;
     assert_eq!((renamed.attempt, &renamed.name), (Attempt(2), &dispatch_id(1).instance_name(Attempt(2))));
     assert_eq!(refuse(1, 1).await.expect("it is read"), Refused::Ignored, "the answer to an older attempt");
@@ -234,6 +239,29 @@ async fn a_taken_name_is_changed_only_while_nobody_was_told_it(store: &dyn Store
     launched(store, 2).await;
     assert_eq!(store.accept(fence.clone(), acceptance(2)).await.expect("it is stored"), Accepted::Committed);
     assert_eq!(refuse(2, 1).await.expect("it is stored"), Refused::Ended, "an accepted name stays");
+}
+
+async fn a_node_that_cannot_take_work_passes_it_on_to_one_that_was_not_tried(store: &dyn Store) {
+    set_up(store).await;
+    let fences = [session(store, "node1").await.0, session(store, "node2").await.0, session(store, "node3").await.0];
+    let elsewhere: Vec<_> = ["node1", "node2", "node3"].into_iter().map(node).collect();
+    let refuse = |fence: &Fence, number, attempt, code| {
+        store.refuse(fence.clone(), Refusal { elsewhere: elsewhere.clone(), ..refusal(number, attempt, code) })
+    };
+    let unavailable = RejectionCode::Unavailable;
+    launched(store, 1).await;
+    assert_eq!(refuse(&fences[0], 1, 1, unavailable).await.expect("it is stored"), Refused::NextAttempt(place("node2")));
+    assert_eq!(refuse(&fences[0], 1, 1, unavailable).await.expect("it is read"), Refused::Foreign, "it is no longer there");
+    assert_eq!(store.offer(place("node2"), dispatch_id(1)).await.expect("it is read").map(|offer| offer.attempt), Some(Attempt(2)));
+    assert_eq!(refuse(&fences[1], 1, 2, unavailable).await.expect("it is stored"), Refused::NextAttempt(place("node3")));
+    assert_eq!(refuse(&fences[2], 1, 3, unavailable).await.expect("it is stored"), Refused::Ended, "all were tried");
+    store.launch(NewLaunch { node_named: true, ..new_launch(2) }).await.expect("it is stored");
+    assert_eq!(refuse(&fences[0], 2, 1, unavailable).await.expect("it is stored"), Refused::Ended, "a named node is the caller's word");
+    launched(store, 3).await;
+    store.mark_answered(dispatch_id(3)).await.expect("it is stored");
+    assert_eq!(refuse(&fences[0], 3, 1, unavailable).await.expect("it is stored"), Refused::Ended, "the caller was told the place");
+    launched(store, 4).await;
+    assert_eq!(refuse(&fences[0], 4, 1, RejectionCode::PolicyDenied).await.expect("it is stored"), Refused::Ended, "policy is the cluster's");
 }
 
 async fn a_key_stands_for_one_body(store: &dyn Store) {
@@ -316,6 +344,7 @@ on_sqlite!(
     no_more_are_offered_than_may_be_open,
     only_the_newest_session_of_the_place_is_heard,
     a_taken_name_is_changed_only_while_nobody_was_told_it,
+    a_node_that_cannot_take_work_passes_it_on_to_one_that_was_not_tried,
     a_key_stands_for_one_body,
     a_wish_to_delete_is_kept_until_it_is_confirmed,
     a_log_comes_back_with_the_next_session_until_it_has_ended,
@@ -386,7 +415,7 @@ async fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
             }
             Step::Refuse { number, session, taken } => {
                 let code = if taken { RejectionCode::NameTaken } else { RejectionCode::Invalid };
-                store.refuse(fence(session), dispatch_id(number), Attempt(1), rejection(code), now()).await.expect("it is stored");
+                store.refuse(fence(session), refusal(number, 1, code)).await.expect("it is stored");
             }
             Step::Report { number, session, seq, state } => {
                 let fence = fence(session);

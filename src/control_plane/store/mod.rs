@@ -17,12 +17,12 @@ use jiff::Timestamp;
 
 use super::tokens::TokenHash;
 use crate::types::{DispatchId, InstanceName};
-use crate::wire::{LogEndReason, Rejection, Report};
+use crate::wire::{LogEndReason, Report};
 
 pub use error::StoreError;
 pub(crate) use rows::{
     Acceptance, Accepted, CallerToken, Cluster, DaemonRow, Deletion, Fence, Idempotency, Instance, InstanceFilter, Launched, LogProgress, LogRow,
-    Missing, Mode, NewLaunch, Offer, OpenSession, OpenedSession, Phase, Place, Provider, Put, Refused, Removal, Reported, TokenRow, Write,
+    Missing, Mode, NewLaunch, Offer, OpenSession, OpenedSession, Phase, Place, Provider, Put, Refusal, Refused, Removal, Reported, TokenRow, Write,
 };
 pub(crate) use sqlite::{ExclusiveStore, SqliteStore};
 
@@ -98,14 +98,7 @@ pub(crate) trait Store: Send + Sync + 'static {
     /// Stores a daemon's yes.
     fn accept(&self, fence: Fence, acceptance: Acceptance) -> Reply<'_, Accepted>;
     /// Stores a daemon's no.
-    fn refuse(
-        &self,
-        fence: Fence,
-        dispatch_id: DispatchId,
-        attempt: crate::types::Attempt,
-        rejection: Rejection,
-        now: Timestamp,
-    ) -> Reply<'_, Refused>;
+    fn refuse(&self, fence: Fence, refusal: Refusal) -> Reply<'_, Refused>;
     /// Stores a report: states never go back, and a terminal one is final.
     fn report(&self, fence: Fence, report: Box<Report>) -> Reply<'_, Reported>;
     /// Stores the wish to delete an instance.

@@ -225,6 +225,8 @@ pub(crate) struct NewLaunch {
     pub(crate) cluster: String,
     /// Nodes that may get it; the one with the fewest open instances does.
     pub(crate) candidates: Vec<NodeName>,
+    /// The caller named the node: it goes to no other.
+    pub(crate) node_named: bool,
     pub(crate) requested_by: String,
     /// The opaque bytes of the dispatch. Kept until it is accepted or ended, since they may hold secrets.
     pub(crate) payload: Vec<u8>,
@@ -281,12 +283,23 @@ pub(crate) enum Accepted {
     Foreign,
 }
 
+/// A daemon's no.
+#[derive(Clone, Debug)]
+pub(crate) struct Refusal {
+    pub(crate) dispatch_id: DispatchId,
+    pub(crate) attempt: Attempt,
+    pub(crate) rejection: Rejection,
+    /// Nodes that could take it instead, if this one only cannot take work now.
+    pub(crate) elsewhere: Vec<NodeName>,
+    pub(crate) now: Timestamp,
+}
+
 /// What came of a daemon's no.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
     Ended,
-    /// The name was taken and nobody was told it yet: the next attempt is queued.
-    NextAttempt,
+    /// The name was taken, or the node cannot take work, and nobody was told either yet: the next attempt is queued there.
+    NextAttempt(Place),
     /// It had ended before, or this was about an older attempt.
     Ignored,
     Stale,

@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::convert::{INSTANCE, instance, parsed, to_integer, to_json, to_time, to_word};
+use super::convert::{INSTANCE, instance, json, parsed, to_integer, to_json, to_time, to_word};
 use super::sessions::is_current;
 use crate::control_plane::placement::least_loaded;
 use crate::control_plane::store::{
-    Acceptance, Accepted, Deletion, Fence, Instance, InstanceFilter, Launched, MAX_ATTEMPTS, NewLaunch, Offer, Phase, Place, Refused, Reported,
+    Acceptance, Accepted, Deletion, Fence, Instance, InstanceFilter, Launched, MAX_ATTEMPTS, NewLaunch, Offer, Phase, Place, Refusal, Refused,
+    Reported,
 };
 use crate::types::{Attempt, DispatchId, InstanceName, NodeName, Observation, Reason, State, advance};
 use crate::wire::{Rejection, RejectionCode, Report};
@@ -80,9 +81,9 @@ fn insert(connection: &Connection, launch: &NewLaunch, node: &NodeName) -> rusql
     let (attempt, name) = free_attempt(connection, &launch.dispatch_id, Attempt(1))?;
     let idempotency = launch.idempotency.as_ref();
     connection.execute(
-        "INSERT INTO dispatches (dispatch_id, attempt, instance, namespace, provider, cluster, node, requested_by, payload, idempotency_token, \
-            idempotency_key, body_hash, phase, launched_at, state, reason, observed_at) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, 'queued', ?13, 'starting', 'queued', ?13)",
+        "INSERT INTO dispatches (dispatch_id, attempt, instance, namespace, provider, cluster, node, node_named, requested_by, payload, \
+            idempotency_token, idempotency_key, body_hash, phase, launched_at, state, reason, observed_at) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, 'queued', ?14, 'starting', 'queued', ?14)",
         params![
             launch.dispatch_id.as_str(),
             attempt.0,
@@ -91,6 +92,7 @@ fn insert(connection: &Connection, launch: &NewLaunch, node: &NodeName) -> rusql
             launch.provider,
             launch.cluster,
             node.as_str(),
+            launch.node_named,
             launch.requested_by,
             launch.payload,
             idempotency.map(|used| &used.token),
@@ -157,32 +159,43 @@ pub(super) fn accept(connection: &Connection, fence: &Fence, acceptance: &Accept
     }
 }
 
-pub(super) fn refuse(
-    connection: &Connection,
-    fence: &Fence,
-    dispatch_id: &DispatchId,
-    attempt: Attempt,
-    rejection: &Rejection,
-    now: Timestamp,
-) -> rusqlite::Result<Refused> {
+pub(super) fn refuse(connection: &Connection, fence: &Fence, refusal: &Refusal) -> rusqlite::Result<Refused> {
     if !is_current(connection, fence)? {
         return Ok(Refused::Stale);
     }
+    let Refusal { dispatch_id, attempt, rejection, elsewhere, now } = refusal;
     let Some(row) = placed(connection, &fence.place, dispatch_id)? else { return Ok(Refused::Foreign) };
-    if row.phase == Phase::Ended || row.attempt != attempt {
+    if row.phase == Phase::Ended || row.attempt != *attempt {
         return Ok(Refused::Ignored);
     }
-    let sql = "SELECT 1 FROM dispatches WHERE dispatch_id = ?1 AND answered = 0 AND phase = 'queued'";
-    let may_rename =
-        rejection.code == RejectionCode::NameTaken && attempt.0 < MAX_ATTEMPTS && connection.prepare_cached(sql)?.exists([dispatch_id.as_str()])?;
-    if may_rename {
+    if let Some(node) = next_node(connection, &row, rejection.code, elsewhere)? {
         let (attempt, name) = free_attempt(connection, dispatch_id, Attempt(attempt.0 + 1))?;
-        let sql = "UPDATE dispatches SET attempt = ?2, instance = ?3 WHERE dispatch_id = ?1";
-        connection.execute(sql, params![dispatch_id.as_str(), attempt.0, name.as_str()])?;
-        return Ok(Refused::NextAttempt);
+        let sql = "UPDATE dispatches SET attempt = ?2, instance = ?3, node = ?4, tried = json_insert(tried, '$[#]', node) WHERE dispatch_id = ?1";
+        connection.execute(sql, params![dispatch_id.as_str(), attempt.0, name.as_str(), node.as_str()])?;
+        return Ok(Refused::NextAttempt(Place { node, ..row.place }));
     }
-    end(connection, dispatch_id, Reason::Rejected, &rejection.message, Some(rejection), now)?;
+    end(connection, dispatch_id, Reason::Rejected, &rejection.message, Some(rejection), *now)?;
     Ok(Refused::Ended)
+}
+
+/// Where the next attempt goes after a no that was about the name or the node, while nobody was told either; `None` when the no stands.
+fn next_node(connection: &Connection, row: &Instance, code: RejectionCode, elsewhere: &[NodeName]) -> rusqlite::Result<Option<NodeName>> {
+    let sql = "SELECT node_named, tried FROM dispatches WHERE dispatch_id = ?1 AND answered = 0 AND phase = 'queued'";
+    let read = |row: &Row<'_>| Ok((row.get::<_, bool>("node_named")?, json::<Vec<NodeName>>(row, "tried")?));
+    let open_question = connection.prepare_cached(sql)?.query_row([row.dispatch_id.as_str()], read).optional()?;
+    let Some((named, tried)) = open_question.filter(|_| row.attempt.0 < MAX_ATTEMPTS) else { return Ok(None) };
+    match code {
+        RejectionCode::NameTaken => Ok(Some(row.place.node.clone())),
+        RejectionCode::Unavailable if !named => {
+            let untried: Vec<_> = elsewhere.iter().filter(|node| **node != row.place.node && !tried.contains(node)).cloned().collect();
+            Ok(least_loaded(&untried, &open_by_node(connection, &row.place.cluster)?).cloned())
+        }
+        RejectionCode::Unavailable
+        | RejectionCode::PolicyDenied
+        | RejectionCode::Invalid
+        | RejectionCode::ClusterRefused
+        | RejectionCode::Misdirected => Ok(None),
+    }
 }
 
 /// Ends a dispatch of which no object was made.

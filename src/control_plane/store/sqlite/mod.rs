@@ -23,11 +23,11 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::{
     Acceptance, Accepted, CallerToken, Cluster, DaemonRow, Deletion, Fence, Instance, InstanceFilter, Launched, LogProgress, Mode, NewLaunch, Offer,
-    OpenSession, OpenedSession, Place, Provider, Put, Refused, Removal, Reply, Reported, Store, StoreError, TokenRow, Write,
+    OpenSession, OpenedSession, Place, Provider, Put, Refusal, Refused, Removal, Reply, Reported, Store, StoreError, TokenRow, Write,
 };
 use crate::control_plane::tokens::TokenHash;
-use crate::types::{Attempt, DispatchId, InstanceName};
-use crate::wire::{LogEndReason, Rejection, Report};
+use crate::types::{DispatchId, InstanceName};
+use crate::wire::{LogEndReason, Report};
 
 /// Writes that may wait for the writer's thread; each waiting one holds at most one dispatch of 2 MiB, most far less.
 const WRITE_QUEUE: usize = 128;
@@ -305,8 +305,8 @@ impl Store for SqliteStore {
         self.write("accept a dispatch", move |tx| dispatches::accept(tx, &fence, &acceptance))
     }
 
-    fn refuse(&self, fence: Fence, dispatch_id: DispatchId, attempt: Attempt, rejection: Rejection, now: Timestamp) -> Reply<'_, Refused> {
-        self.write("refuse a dispatch", move |tx| dispatches::refuse(tx, &fence, &dispatch_id, attempt, &rejection, now))
+    fn refuse(&self, fence: Fence, refusal: Refusal) -> Reply<'_, Refused> {
+        self.write("refuse a dispatch", move |tx| dispatches::refuse(tx, &fence, &refusal))
     }
 
     fn report(&self, fence: Fence, report: Box<Report>) -> Reply<'_, Reported> {
