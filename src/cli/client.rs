@@ -89,7 +89,7 @@ impl Client {
 
     /// The server's version, without a token, and without patience.
     pub(super) async fn version(&self, patience: Duration) -> Result<Value, Failure> {
-        self.json(self.http.get(self.url(&["v1", "version"])).timeout(patience)).await
+        self.json(self.http.get(below(&self.server.value, &["v1", "version"])).timeout(patience)).await
     }
 
     /// An answer that makes no sense.
@@ -98,22 +98,19 @@ impl Client {
     }
 
     /// What an error while a body was read means.
-    pub(super) fn broken(&self, error: &reqwest::Error) -> Failure {
-        let cause = if error.is_timeout() { "no answer came in time".to_owned() } else { innermost(error) };
+    pub(super) fn cut_off(&self, error: &reqwest::Error) -> Failure {
+        Failure::CutOff { server: self.server().to_owned(), cause: cause(error) }
+    }
+
+    /// What an error before an answer came means.
+    fn unreachable(&self, error: &reqwest::Error) -> Failure {
+        let cause = cause(error);
         let cure = self.cure(&cause);
         Failure::Unreachable { server: self.server().to_owned(), cause, cure, unsent: error.is_connect() }
     }
 
-    fn url(&self, path: &[&str]) -> Url {
-        let mut url = self.server.value.clone();
-        if let Ok(mut segments) = url.path_segments_mut() {
-            segments.pop_if_empty().extend(path); // percent-encodes what a name may hold
-        }
-        url
-    }
-
     fn request(&self, method: Method, path: &[&str]) -> RequestBuilder {
-        let request = self.http.request(method, self.url(path));
+        let request = self.http.request(method, below(&self.server.value, path));
         match &self.token {
             Some(token) => request.bearer_auth(token.value.expose_secret()),
             None => request,
@@ -123,7 +120,7 @@ impl Client {
     async fn json(&self, request: RequestBuilder) -> Result<Value, Failure> {
         let response = self.send(request).await?;
         let status = response.status();
-        let body = response.bytes().await.map_err(|e| self.broken(&e))?;
+        let body = response.bytes().await.map_err(|e| self.cut_off(&e))?;
         if status == StatusCode::NO_CONTENT || body.is_empty() {
             return Ok(Value::Null);
         }
@@ -132,7 +129,7 @@ impl Client {
     }
 
     async fn send(&self, request: RequestBuilder) -> Result<Response, Failure> {
-        let mut response = request.send().await.map_err(|e| self.broken(&e))?;
+        let mut response = request.send().await.map_err(|e| self.unreachable(&e))?;
         let status = response.status();
         if status.is_success() {
             return Ok(response);
@@ -182,9 +179,23 @@ impl Client {
     }
 }
 
+/// The URL of `path` below the server's own.
+fn below(server: &Url, path: &[&str]) -> Url {
+    let mut url = server.clone();
+    if let Ok(mut segments) = url.path_segments_mut() {
+        segments.pop_if_empty().extend(path); // percent-encodes what a name may hold
+    }
+    url
+}
+
 fn is_loopback(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
     host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+/// Why a request failed, in as few words as tell it.
+fn cause(error: &reqwest::Error) -> String {
+    if error.is_timeout() { "no answer came in time".to_owned() } else { innermost(error) }
 }
 
 /// The last cause of an error: the layers above it only say that a request was sent.
@@ -199,6 +210,18 @@ fn innermost(error: &dyn Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_are_encoded_behind_the_servers_own_path() {
+        for (server, expected) in [
+            ("http://h:1", "http://h:1/v1/namespaces/team%20a%2Fb"),
+            ("https://h/lakeshore", "https://h/lakeshore/v1/namespaces/team%20a%2Fb"),
+            ("https://h/lakeshore/", "https://h/lakeshore/v1/namespaces/team%20a%2Fb"),
+            ("http://[::1]:7420/", "http://[::1]:7420/v1/namespaces/team%20a%2Fb"),
+        ] {
+            assert_eq!(below(&Url::parse(server).expect(server), &["v1", "namespaces", "team a/b"]).as_str(), expected);
+        }
+    }
 
     #[test]
     fn loopback_is_known_in_each_spelling() {

@@ -25,7 +25,7 @@ pub(super) fn code(failure: &Failure, launching: bool) -> u8 {
             400 | 413 | 415 | 422 => USAGE,
             _ => REFUSED,
         },
-        Failure::Faulty(_) | Failure::Unreachable { .. } | Failure::Confused { .. } => UNAVAILABLE,
+        Failure::Faulty(_) | Failure::Unreachable { .. } | Failure::CutOff { .. } | Failure::Confused { .. } => UNAVAILABLE,
         Failure::CheckFailed(_)
         | Failure::UnknownOutcome { .. }
         | Failure::Stdout(_)
@@ -74,6 +74,7 @@ mod tests {
             ("422", refused(422)),
             ("5xx", Failure::Faulty(Box::new(Problem::read(StatusCode::BAD_GATEWAY, b"")))),
             ("unreachable", Failure::Unreachable { server: String::new(), cause: String::new(), cure: String::new(), unsent: true }),
+            ("cut off", Failure::CutOff { server: String::new(), cause: String::new() }),
             ("confused", Failure::Confused { server: String::new(), what: String::new() }),
             ("check failed", Failure::CheckFailed(String::new())),
             ("unknown outcome", Failure::UnknownOutcome { message: String::new(), cure: String::new() }),
@@ -94,6 +95,7 @@ mod tests {
         422: 2 launch 125
         5xx: 3 launch 125
         unreachable: 3 launch 125
+        cut off: 3 launch 125
         confused: 3 launch 125
         check failed: 1 launch 125
         unknown outcome: 1 launch 125

@@ -35,6 +35,14 @@ pub(super) enum Failure {
         /// Whether the request never left this machine's side: it had no effect.
         unsent: bool,
     },
+    /// An answer broke off in the middle.
+    #[error("the connection to {server} broke: {cause}")]
+    CutOff {
+        /// Its URL.
+        server: String,
+        /// The innermost cause.
+        cause: String,
+    },
     /// The answer is not one that a control plane gives.
     #[error("cannot understand the answer of {server}: {what}")]
     Confused {
@@ -83,7 +91,7 @@ impl Failure {
 
     /// Whether trying again later may help.
     pub(super) fn may_pass(&self) -> bool {
-        matches!(self, Self::Unreachable { .. } | Self::Faulty(_))
+        matches!(self, Self::Unreachable { .. } | Self::CutOff { .. } | Self::Faulty(_))
     }
 
     /// The lines for stderr; `None` when there is nothing to say.
@@ -104,7 +112,8 @@ impl Failure {
             Self::Usage { cure, .. } => cure.as_deref(),
             Self::Refused(problem) | Self::Faulty(problem) => problem.cure.as_deref(),
             Self::Unreachable { cure, .. } | Self::UnknownOutcome { cure, .. } => Some(cure),
-            Self::Confused { .. }
+            Self::CutOff { .. }
+            | Self::Confused { .. }
             | Self::CheckFailed(_)
             | Self::Interrupted
             | Self::Stdout(_)

@@ -105,18 +105,24 @@ async fn start(mode: &ResourceName, body: &Map<String, Value>, session: &Session
     let provider = found.get("provider").and_then(Value::as_str).ok_or_else(|| session.client.confused("a mode without a provider"))?;
     let path = session.path(&["providers", provider, "launch"]);
     let (body, key) = (Value::Object(body.clone()), idempotency_key()?);
-    let first = match session.client.launch(&path, &body, &key).await {
+    let unsent = match session.client.launch(&path, &body, &key).await {
         Err(Failure::Unreachable { unsent, .. }) => unsent,
+        Err(Failure::CutOff { .. }) => false,
         answered => return answered,
     };
     // The key makes this safe: had the first request arrived, its instance is what comes back.
     tokio::time::sleep(RETRY_AFTER).await;
     match session.client.launch(&path, &body, &key).await {
-        Err(Failure::Unreachable { server, cause, unsent, .. }) if !(first && unsent) => Err(Failure::UnknownOutcome {
-            message: format!("no answer from the control plane at {server} ({cause}): the script may have been launched"),
-            cure: format!("`{}` shows whether it was", session.suggest("instances")),
-        }),
+        Err(Failure::Unreachable { server, cause, unsent: again, .. }) if !(unsent && again) => Err(unanswered(&server, &cause, session)),
+        Err(Failure::CutOff { server, cause }) => Err(unanswered(&server, &cause, session)),
         answered => answered,
+    }
+}
+
+fn unanswered(server: &str, cause: &str, session: &Session) -> Failure {
+    Failure::UnknownOutcome {
+        message: format!("no answer from the control plane at {server} ({cause}): the script may have been launched"),
+        cure: format!("`{}` shows whether it was", session.suggest("instances")),
     }
 }
 

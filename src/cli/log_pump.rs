@@ -86,7 +86,7 @@ impl LogPump {
                     self.offset += bytes.len() as u64;
                     events.send(Event::Log(bytes)).await.map_err(|_| Gone)?;
                 }
-                Err(error) => return Ok(Err(self.client.broken(&error))),
+                Err(error) => return Ok(Err(self.client.cut_off(&error))),
             }
         }
     }

@@ -6,11 +6,20 @@
 #[path = "../support/covers.rs"]
 mod covers;
 
+// A server and a scripted daemon, shared with the ring `control_plane`, which uses more of them.
+#[allow(dead_code)]
+#[path = "../control_plane/daemon.rs"]
+mod daemon;
+#[allow(dead_code)]
+#[path = "../control_plane/plane.rs"]
+mod plane;
+
 mod follow;
 mod help;
 mod interrupt;
 mod lakeshore;
 mod play;
+mod real;
 mod requests;
 mod serve;
 mod settings;

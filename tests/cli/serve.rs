@@ -1,131 +1,70 @@
-//! The commands against `lakeshore serve` itself, as a process of its own on loopback.
+//! The commands against `lakeshore serve` itself, as a process of its own on loopback. No daemon is there.
 
-use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use serde_json::Value;
-use tempfile::TempDir;
 
 use crate::covers::covers;
 use crate::lakeshore::{Ended, Lakeshore, lakeshore};
+use crate::plane::Plane;
 
-/// A running server.
-struct Server {
-    process: Child,
-    url: String,
-    token: String,
-    folder: TempDir,
+/// A call of the server, as its admin.
+pub(crate) fn call(plane: &Plane, arguments: &[&str]) -> Lakeshore {
+    lakeshore(arguments).env("LAKESHORE_URL", &format!("http://{}", plane.address)).env("LAKESHORE_TOKEN", &plane.token)
 }
 
-impl Server {
-    fn start() -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
-        let token = token(&folder.path().join("data"), &["--name", "me", "--admin"]);
-        let (process, url) = serve(&folder.path().join("data"));
-        Self { process, url, token, folder }
-    }
-
-    fn data(&self) -> PathBuf {
-        self.folder.path().join("data")
-    }
-
-    /// Asks it to stop, and starts it again on the same data folder.
-    fn restart(&mut self) {
-        assert_eq!(stop(&mut self.process), Some(0));
-        (self.process, self.url) = serve(&self.data());
-    }
-
-    fn call(&self, arguments: &[&str]) -> Lakeshore {
-        lakeshore(arguments).env("LAKESHORE_URL", &self.url).env("LAKESHORE_TOKEN", &self.token)
-    }
-
-    /// Runs a command that must succeed.
-    fn ok(&self, arguments: &[&str]) -> Ended {
-        let ended = self.call(arguments).run();
-        assert_eq!(ended.code, Some(0), "{arguments:?}: {}", ended.stderr);
-        ended
-    }
-
-    /// A provider of a cluster that no daemon has dialled in from.
-    fn with_provider(self) -> Self {
-        self.ok(&["clusters", "enroll", "c1"]);
-        self.ok(&["providers", "add", "gpu", "--launcher", "Kube", "--kwarg", "dispatch=daemon", "--kwarg", "cluster=c1", "--kwarg", "image=123"]);
-        self
-    }
+/// A command that must succeed.
+pub(crate) fn ok(plane: &Plane, arguments: &[&str]) -> Ended {
+    let ended = call(plane, arguments).run();
+    assert_eq!(ended.code, Some(0), "{arguments:?}: {}", ended.stderr);
+    ended
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.process.kill(); // it may have ended
-        let _ = self.process.wait();
-    }
+/// `ok`, of a command line without quotes.
+fn list(plane: &Plane, line: &str) -> Ended {
+    ok(plane, &line.split(' ').collect::<Vec<_>>())
 }
 
-/// Starts a server, and waits until it says that it listens.
-fn serve(data: &std::path::Path) -> (Child, String) {
-    let data = data.to_str().expect("is text");
-    let mut process = Command::new(env!("CARGO_BIN_EXE_lakeshore"))
-        .args(["serve", "--listen", "127.0.0.1:0", "--data", data])
-        .env_clear()
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the program starts");
-    let mut log = BufReader::new(process.stderr.take().expect("is a pipe"));
-    let mut story = String::new();
-    let url = loop {
-        let begin = story.len();
-        assert!(log.read_line(&mut story).expect("is text") > 0, "the server ended:\n{story}");
-        let line: Value = serde_json::from_str(&story[begin..]).unwrap_or_default();
-        if line["message"] == "Control plane listens" {
-            break format!("http://{}", line["address"].as_str().expect("says where"));
-        }
-    };
-    // Whatever else it logs must find a reader, or it would stand still one day.
-    std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
-    (process, url)
-}
-
-fn stop(process: &mut Child) -> Option<i32> {
-    kill(Pid::from_raw(process.id().try_into().expect("a pid")), Signal::SIGTERM).expect("is running");
-    process.wait().expect("ends").code()
+/// A server with provider `gpu`, of a cluster that no daemon has dialled in from.
+async fn with_gpu() -> Plane {
+    let plane = Plane::start().await;
+    ok(&plane, &["clusters", "enroll", "c1"]);
+    ok(&plane, &["providers", "add", "gpu", "--launcher", "Kube", "--kwarg", "dispatch=daemon", "--kwarg", "cluster=c1", "--kwarg", "image=123"]);
+    plane
 }
 
 /// Makes a token in the data folder, and reads it from stdout.
-fn token(data: &std::path::Path, arguments: &[&str]) -> String {
+fn token(plane: &Plane, arguments: &[&str]) -> String {
+    let data = plane.data();
     let ended = lakeshore(&[&["tokens", "create", "--data", data.to_str().expect("is text")], arguments].concat()).run();
-    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert_eq!((ended.code, ended.stderr.lines().count()), (Some(0), 1), "{}", ended.stderr);
     let token = ended.stdout().trim_end().to_owned();
     assert!(token.starts_with("lakeshore_") && token.len() == 53, "{token}");
     token
 }
 
-#[test]
-fn the_first_steps_work_as_help_teaches_them() {
+#[tokio::test]
+async fn the_first_steps_work_as_help_teaches_them() {
     covers!("S107", "S108", "S109", "S111");
-    let server = Server::start().with_provider();
-    assert!(server.ok(&["version"]).stdout().contains(&format!("at {}\n", server.url)));
-    server.ok(&["modes", "add", "py", "--field", "provider=gpu", "--field", r#"env={"A":"on","B":"1"}"#]);
+    let server = with_gpu().await;
+    assert!(list(&server, "version").stdout().contains(&format!("at http://{}\n", server.address)));
+    ok(&server, &["modes", "add", "py", "--field", "provider=gpu", "--field", r#"env={"A":"on","B":"1"}"#]);
     let lists = ["providers list", "modes list", "modes show py", "providers instances gpu", "instances", "daemons", "namespaces list"];
-    let shown: Vec<_> = lists.iter().map(|list| (list, server.ok(&list.split(' ').collect::<Vec<_>>()))).collect();
-    let shown: Vec<_> = shown.iter().map(|(list, ended)| format!("$ lakeshore {list}\n{}{}", ended.stdout(), ended.stderr)).collect();
+    let shown: Vec<_> = lists.iter().map(|&line| (line, list(&server, line))).collect();
+    let shown: Vec<_> = shown.iter().map(|(line, ended)| format!("$ lakeshore {line}\n{}{}", ended.stdout(), ended.stderr)).collect();
     insta::assert_snapshot!(shown.join("\n"));
-    let provider: Value = serde_json::from_slice(&server.ok(&["providers", "show", "gpu", "-o", "json"]).stdout).expect("is JSON");
+    let provider: Value = serde_json::from_slice(&ok(&server, &["providers", "show", "gpu", "-o", "json"]).stdout).expect("is JSON");
     assert_eq!(provider.pointer("/kwargs/image"), Some(&Value::from("123")), "a text stays a text");
-    server.ok(&["modes", "remove", "py"]);
-    server.ok(&["providers", "remove", "gpu"]);
-    assert_eq!(server.ok(&["providers", "list"]).stdout(), "");
+    ok(&server, &["modes", "remove", "py"]);
+    ok(&server, &["providers", "remove", "gpu"]);
+    assert_eq!(ok(&server, &["providers", "list"]).stdout(), "");
 }
 
-#[test]
-fn what_is_wrong_is_refused_with_a_name_and_a_cure() {
+#[tokio::test]
+async fn what_is_wrong_is_refused_with_a_name_and_a_cure() {
     covers!("S62", "S69", "S110", "S120", "A15", "A20", "A28", "A29");
-    let server = Server::start().with_provider();
-    server.ok(&["providers", "add", "bare", "--launcher", "Kube", "--kwarg", "dispatch=daemon", "--kwarg", "cluster=c1"]);
-    server.ok(&["modes", "add", "bare", "--field", "provider=bare"]);
-    server.ok(&["modes", "add", "py", "--field", "provider=gpu"]);
+    let server = with_gpu().await;
+    ok(&server, &["providers", "add", "bare", "--launcher", "Kube", "--kwarg", "dispatch=daemon", "--kwarg", "cluster=c1"]);
+    ok(&server, &["modes", "add", "bare", "--field", "provider=bare"]);
+    ok(&server, &["modes", "add", "py", "--field", "provider=gpu"]);
     let daemon = ["--kwarg", "dispatch=daemon"];
     let add = |name: &'static str, launcher: &'static str, more: &[&'static str]| {
         [&["providers", "add", name, "--launcher", launcher], more, &daemon].concat()
@@ -149,7 +88,7 @@ fn what_is_wrong_is_refused_with_a_name_and_a_cure() {
         (vec!["launch", "py", "hello.py"], 125, &["no daemon", "\"c1\"", "lakeshore daemons"]),
         (vec!["launch", "py", "hello.py", "--node", "node-9"], 125, &["node-9", "\"c1\"", "lakeshore daemons"]),
     ] {
-        let ended = server.call(&arguments).file("hello.py", "print(1)\n").run();
+        let ended = call(&server, &arguments).file("hello.py", "print(1)\n").run();
         assert_eq!((ended.code, ended.stdout()), (Some(code), ""), "{arguments:?}: {}", ended.stderr);
         assert!(
             ended.stderr.starts_with("error: ") && words.iter().all(|word| ended.stderr.contains(word)),
@@ -157,39 +96,64 @@ fn what_is_wrong_is_refused_with_a_name_and_a_cure() {
             ended.stderr
         );
     }
-    assert_eq!(server.ok(&["instances"]).stdout(), "", "nothing was launched");
+    assert_eq!(ok(&server, &["instances"]).stdout(), "", "nothing was launched");
 }
 
-#[test]
-fn a_restart_forgets_nothing() {
+#[tokio::test]
+async fn a_restart_forgets_nothing() {
     covers!("S132");
-    let mut server = Server::start().with_provider();
-    let lists = |server: &Server| {
-        ["providers list", "clusters list", "tokens list"].map(|list| server.ok(&list.split(' ').collect::<Vec<_>>()).stdout().to_owned())
-    };
+    let mut server = with_gpu().await;
+    let lists = |server: &Plane| ["providers list", "clusters list", "tokens list"].map(|line| list(server, line).stdout().to_owned());
     let before = lists(&server);
-    server.restart();
+    assert!(server.terminate(), "SIGTERM ends it with 0");
+    server.run();
     assert_eq!(lists(&server), before);
 }
 
-#[test]
-fn a_token_sees_its_namespaces_until_it_is_revoked() {
-    let server = Server::start();
-    server.ok(&["namespaces", "create", "team-a"]);
-    let token = token(&server.data(), &["--name", "ci", "--namespace", "team-a"]); // by the socket: the server runs
-    let list =
-        |namespace: &str| lakeshore(&["-n", namespace, "instances"]).env("LAKESHORE_URL", &server.url).env("LAKESHORE_TOKEN", &token).run().code;
+#[tokio::test]
+async fn a_token_sees_its_namespaces_until_it_is_revoked() {
+    let server = Plane::start().await;
+    ok(&server, &["namespaces", "create", "team-a"]);
+    let token = token(&server, &["--name", "ci", "--namespace", "team-a"]); // by the socket: the server runs
+    let list = |namespace: &str| call(&server, &["-n", namespace, "instances"]).env("LAKESHORE_TOKEN", &token).run().code;
     assert_eq!((list("team-a"), list("default")), (Some(0), Some(1)));
-    let tokens: Value = serde_json::from_slice(&server.ok(&["tokens", "list", "-o", "json"]).stdout).expect("is JSON");
+    let tokens: Value = serde_json::from_slice(&ok(&server, &["tokens", "list", "-o", "json"]).stdout).expect("is JSON");
     let id = tokens.as_array().into_iter().flatten().find(|row| row["name"] == "ci").and_then(|row| row["id"].as_str()).expect("is listed");
-    server.ok(&["tokens", "revoke", id]);
+    ok(&server, &["tokens", "revoke", id]);
     assert_eq!(list("team-a"), Some(1));
 }
 
-#[test]
-fn a_second_server_on_the_same_folder_is_refused() {
-    let server = Server::start();
+#[tokio::test]
+async fn a_second_server_on_the_same_folder_is_refused() {
+    let server = Plane::start().await;
     let ended = lakeshore(&["serve", "--listen", "127.0.0.1:0", "--data", server.data().to_str().expect("is text")]).run();
     assert_eq!(ended.code, Some(1));
     assert!(ended.stderr.contains("error: cannot serve: open the store: the data folder"), "{}", ended.stderr);
+}
+
+#[tokio::test]
+async fn a_private_authority_is_trusted_by_its_file_and_not_without() {
+    covers!("S124");
+    let folder = tempfile::tempdir().expect("a folder");
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".into()]).expect("a certificate");
+    let file = |name: &str, pem: String| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, pem).expect("is written");
+        path.to_str().expect("is text").to_owned()
+    };
+    let (certificate, key) = (file("tls.crt", made.cert.pem()), file("tls.key", made.signing_key.serialize_pem()));
+    let server = Plane::start_with(&["--tls-cert", &certificate, "--tls-key", &key]).await;
+    let url = server.address.replace("127.0.0.1", "https://localhost");
+    let daemons = |more: &[&str]| lakeshore(&[&["daemons"], more].concat()).env("LAKESHORE_URL", &url).env("LAKESHORE_TOKEN", &server.token).run();
+    let trusted = daemons(&["--ca-file", &certificate]);
+    assert_eq!(trusted.code, Some(0), "{}", trusted.stderr);
+    let stranger = daemons(&[]);
+    assert_eq!(stranger.code, Some(3), "{}", stranger.stderr);
+    assert!(
+        stranger.stderr.contains("cure: trust the authority that signed its certificate: --ca-file FILE or LAKESHORE_CA_FILE"),
+        "{}",
+        stranger.stderr
+    );
+    let plain = lakeshore(&["daemons"]).env("LAKESHORE_URL", &url.replace("https", "http")).env("LAKESHORE_TOKEN", &server.token).run();
+    assert_eq!(plain.code, Some(3), "{}", plain.stderr);
 }

@@ -140,3 +140,12 @@ fn a_proxy_is_not_asked_for_this_machines_own_server() {
     let ended = lakeshore(&["daemons"]).to(&play.url()).env("HTTP_PROXY", "http://127.0.0.1:1").env("http_proxy", "http://127.0.0.1:1").run();
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
 }
+
+#[test]
+fn a_proxy_is_asked_for_servers_elsewhere() {
+    covers!("S124");
+    let proxy = Play::start(Script::default());
+    let ended = lakeshore(&["daemons"]).to("http://lakeshore.invalid/base").env("HTTP_PROXY", &proxy.url()).run();
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert_eq!(proxy.lines("GET"), ["GET http://lakeshore.invalid/base/v1/daemons"]);
+}
