@@ -34,7 +34,7 @@ fn a_daemon_says_in_its_log_why_it_is_not_connected() {
     world.start_daemon_with(&url, &wrong);
     world.until("a wrong token is told", || world.log("daemon.log").to_lowercase().contains("token").then_some(()));
     assert!(!world.log("daemon.log").contains("nymph_enrol_"), "a log never holds a token");
-    world.launch(&[]).refused(&["no live daemon", "c"]);
+    world.launch(&[]).refused(&["no daemon of cluster \"c\" is connected"]);
     let right = std::fs::read_to_string(world.path("token")).expect("the token");
     world.write("wrong", &right);
     world.until("a changed token file is tried at once", || {

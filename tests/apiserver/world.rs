@@ -110,6 +110,7 @@ impl World {
         ];
         let rendered = run("helm", &args, None).ok().text();
         run("kubectl", &["apply", "-f", "-"], Some(&rendered)).ok();
+        kubectl(&["create", "serviceaccount", "default", "-n", &self.runs]).ok(); // its controller does not run here
         let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": self.node, "labels": {"kubernetes.io/hostname": self.node}}});
         run("kubectl", &["create", "-f", "-"], Some(&node.to_string())).ok();
         let ready = json!({"status": {"conditions": [{"type": "Ready", "status": "True", "reason": "Test", "lastHeartbeatTime": null, "lastTransitionTime": null}], "allocatable": {"cpu": "4", "memory": "8Gi", "pods": "110"}, "capacity": {"cpu": "4", "memory": "8Gi", "pods": "110"}}});
