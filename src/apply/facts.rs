@@ -75,16 +75,6 @@ impl ApiServer {
         self.call::<Namespace>(what, &request).await.map(|namespace| namespace.metadata.uid)
     }
 
-    /// Phase of a namespace: `Active` or `Terminating`.
-    ///
-    /// # Errors
-    /// [`CallError`]; 403 without the right, 404 when it does not exist.
-    pub async fn namespace_phase(&self, namespace: &KubeNamespace) -> Result<Option<String>, CallError> {
-        let what = format!("read Namespace {namespace}");
-        let request = Request::new("/api/v1/namespaces").get(namespace.as_str(), &GetParams::default()).map_err(|error| unreadable(&what, &error))?;
-        self.call::<Namespace>(&what, &request).await.map(|namespace| namespace.status.and_then(|status| status.phase))
-    }
-
     /// Whether the daemon's account has a right in a namespace. Every account may ask this of itself.
     ///
     /// # Errors

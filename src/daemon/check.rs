@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use tracing::warn;
 
 use super::effects::{Hands, delete_object};
-use crate::apply::{Access, ApiServer, CallError, DeleteOutcome};
+use crate::apply::{Access, ApiServer, DeleteOutcome};
 use crate::audit::{Object, Subject};
 use crate::error::Chain;
 use crate::types::{ANNOTATION_ATTEMPT, ANNOTATION_DISPATCH, ANNOTATION_REQUESTED_BY, Attempt, InstanceName, KubeNamespace, LABEL_INSTALL};
@@ -25,7 +25,7 @@ pub(super) async fn run(hands: &Hands, namespaces: &[KubeNamespace], policy: &st
     let mut items = vec![item("API server".into(), version)];
     if reachable {
         for namespace in namespaces {
-            items.push(namespace_item(&hands.api, namespace).await);
+            // The namespace itself is not read, which would want a right of its own: a Role in it shows that it is there.
             for access in Access::NEEDED {
                 let name = format!("{access} in {namespace}");
                 items.push(item(name, right(&hands.api, namespace, access).await));
@@ -44,24 +44,12 @@ pub(super) async fn run(hands: &Hands, namespaces: &[KubeNamespace], policy: &st
     items
 }
 
-async fn namespace_item(api: &ApiServer, namespace: &KubeNamespace) -> CheckItem {
-    let outcome = match api.namespace_phase(namespace).await {
-        Ok(Some(phase)) if phase != "Active" => Err(format!("it is {phase}; nothing can be made in it")),
-        Ok(_) => Ok("exists".to_owned()),
-        // A daemon's role has no right to read namespaces; a Role in it, which the next rows show, proves that it is there.
-        Err(CallError::Refused { code: 403, .. }) => Ok("not asked: no right to read namespaces".to_owned()),
-        Err(CallError::Refused { code: 404, .. }) => {
-            Err(format!("it does not exist; the cluster's owner can make it with `kubectl create namespace {namespace}`"))
-        }
-        Err(error) => Err(Chain(&error).to_string()),
-    };
-    item(format!("run namespace {namespace}"), outcome)
-}
-
 async fn right(api: &ApiServer, namespace: &KubeNamespace, access: Access) -> Result<String, String> {
     match api.may(namespace, access).await {
         Ok(true) => Ok("allowed".to_owned()),
-        Ok(false) => Err(format!("not allowed: the daemon's ServiceAccount needs a Role in {namespace} with this verb (the chart makes it)")),
+        Ok(false) => Err(format!(
+            "not allowed: the daemon's ServiceAccount needs a Role in {namespace} with this verb (the chart makes it; does the namespace exist?)"
+        )),
         Err(error) => Err(Chain(&error).to_string()),
     }
 }
