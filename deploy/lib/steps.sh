@@ -1,5 +1,9 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2154 # demo_options is set by deploy/demo
 # Steps with a title, their output indented, their times in a table at the end, and a last word when one fails.
+
+# The person's own terminal, for the last word when a step ends the script from within its own output. Whatever a step leaves
+# running must close it (6>&-), else a pipe that the demo writes to never ends.
+exec 6>&2
 
 steps_titles=() steps_times=()
 step_title=""
@@ -52,10 +56,11 @@ steps_table() {
 steps_ended() {
   local status=$?
   if [ $status != 0 ] && [ -n "$step_title" ]; then
+    exec 1>&6 2>&6
     step_output_ends
     steps_table
     say ""
-    say "demo: FAILED in step: $step_title. What was done before stays; the same command goes on from there, and deploy/demo --down removes all."
+    say "demo: FAILED in step: $step_title. What was done before stays; the same command goes on from there, and deploy/demo --down${demo_options[*]:+ ${demo_options[*]}} removes all."
   fi
   exit $status
 }

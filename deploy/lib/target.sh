@@ -13,7 +13,7 @@ port_answers() { (: >"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 
 # --- a cluster of its own -------------------------------------------------------------------------------------------
 
-own_cluster() { "$root/tests/cluster/cluster" --name "$name" "$@"; }
+own_cluster() { "$root/tests/cluster/cluster" --name "$name" "$@" 6>&-; }
 
 own_needs() {
   [ "$(uname -s)" = Linux ] || die "the demo's own cluster runs on Linux; elsewhere give it one: deploy/demo --context kind-NAME (or minikube, k3d-NAME), or --kubeconfig FILE"
@@ -148,7 +148,7 @@ given_reach() {
   [ -z "$pid" ] || stop_port_forward "$pid"
   for port in $port $(seq 7420 7450); do port_answers "$port" || break; done
   setsid "$bin/kubectl" --kubeconfig "$kubeconfig" --namespace lakeshore port-forward service/lakeshore "$port:80" \
-    >"$state/port-forward.log" 2>&1 </dev/null &
+    >"$state/port-forward.log" 2>&1 </dev/null 6>&- &
   echo $! >"$state/port-forward.pid"
   wait_until 20 "the port-forward (its log: $state/port-forward.log)" port_answers "$port"
   echo "$port" >"$state/port"
@@ -165,11 +165,17 @@ stop_port_forward() {
 
 # given_file INSTANCE NODE FILE: by a Pod of its own on that node that looks into the workdir.
 given_file() {
-  kube run "demo-look-$RANDOM" --namespace nymph-runs --rm --attach --quiet --restart=Never --image "$python_image" --overrides "$(cat <<J
-{"spec": {"nodeName": "$2", "volumes": [{"name": "work", "hostPath": {"path": "/var/lib/nymph/work/nymph-runs/$1", "type": "Directory"}}],
-  "containers": [{"name": "look", "image": "$python_image", "command": ["cat", "/work/$3"], "volumeMounts": [{"name": "work", "mountPath": "/work", "readOnly": true}]}]}}
+  local look=demo-look-$1
+  kube apply --filename - >/dev/null <<J
+{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "$look", "namespace": "nymph-runs"}, "spec": {
+  "nodeName": "$2", "restartPolicy": "Never", "automountServiceAccountToken": false,
+  "volumes": [{"name": "workdir", "hostPath": {"path": "/var/lib/nymph/work/nymph-runs/$1", "type": "Directory"}}],
+  "containers": [{"name": "look", "image": "$python_image", "command": ["cat", "/workdir/$3"],
+    "volumeMounts": [{"name": "workdir", "mountPath": "/workdir", "readOnly": true}]}]}}
 J
-)" </dev/null
+  kube wait "pod/$look" --namespace nymph-runs --for 'jsonpath={.status.phase}=Succeeded' --timeout 60s >/dev/null
+  kube logs "$look" --namespace nymph-runs
+  kube delete pod "$look" --namespace nymph-runs --wait=false >/dev/null
 }
 
 given_down() {
