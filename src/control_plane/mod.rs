@@ -9,8 +9,8 @@
 //!                                 └─► logs (segment files)
 //! ```
 //!
-//! Whatever decides is a row in [`store`] and is there before anybody is told; `http` answers from it and `hub` writes to it.
-//! Tests: inline for what is pure, `store/conformance.rs` for any store, `tests/control_plane/` over real sockets and files.
+//! Whatever decides is a row in `store` and is there before anybody is told; `http` answers from it and `hub` writes to it.
+//! Tests: inline for what is pure, `store/conformance` for any store, `tests/control_plane/` over real sockets and files.
 
 mod admin_socket;
 mod changes;

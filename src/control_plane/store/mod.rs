@@ -1,7 +1,7 @@
 //! Whatever decides is a row here; the hub's memory is a cache.
 //!
 //! One trait, one transaction a transition. [`SqliteStore`] is the implementation now; one with several replicas can come behind
-//! the same trait, and `conformance.rs` holds what any of them must do. A reply is given after the commit, so that an acknowledgement
+//! the same trait, and `conformance` holds what any of them must do. A reply is given after the commit, so that an acknowledgement
 //! sent afterwards never promises what a crash could take back. Every transition that a daemon asks for carries its session's
 //! [`Fence`], checked inside the transaction.
 
