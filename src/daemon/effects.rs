@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kube::Client;
-use tokio::sync::{Notify, Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{error, info, warn};
@@ -69,7 +69,6 @@ impl Hands {
 pub(super) struct Performer {
     hands: Hands,
     slot: Slot,
-    redial: Arc<Notify>,
     follows: Follows,
     watch_client: Client,
     node: NodeName,
@@ -79,11 +78,9 @@ pub(super) struct Performer {
 }
 
 impl Performer {
-    #[expect(clippy::too_many_arguments, reason = "each is one channel or client of the wiring; a struct would name them twice")]
     pub(super) fn new(
         hands: Hands,
         slot: Slot,
-        redial: Arc<Notify>,
         watch_client: Client,
         follow_client: Client,
         node: NodeName,
@@ -91,7 +88,7 @@ impl Performer {
         tracker: TaskTracker,
     ) -> Self {
         let follows = Follows::new(follow_client, hands.events.clone(), tracker.clone());
-        Self { hands, slot, redial, follows, watch_client, node, seen, watches: BTreeMap::new(), tracker }
+        Self { hands, slot, follows, watch_client, node, seen, watches: BTreeMap::new(), tracker }
     }
 
     /// Performs one effect. `link` is the state's current link: what it says to an older one is dropped.
@@ -154,7 +151,6 @@ impl Performer {
                 if let Some(sender) = self.slot.of(link) {
                     info!(why, "Closing the session in order to open it anew");
                     sender.close();
-                    self.redial.notify_one();
                 }
             }
             Effect::Condition(condition, Ok(())) => self.hands.health.hold(condition),

@@ -236,9 +236,9 @@ pub enum Effect {
         /// The namespaces.
         namespaces: Vec<KubeNamespace>,
     },
-    /// Close the link and dial again.
+    /// Close the link; the next one is dialled at once.
     Redial {
-        /// Said to the control plane.
+        /// Said in the daemon's log.
         why: &'static str,
     },
     /// A condition of being ready holds, or does not and why.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use secrecy::SecretString;
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
@@ -104,8 +104,6 @@ pub(super) struct Link {
     pub(super) health: Health,
     /// Changes when the token file does.
     pub(super) token_changed: watch::Receiver<u64>,
-    /// Asks for a new dial at once.
-    pub(super) redial: Arc<Notify>,
 }
 
 /// Why a session is over, and when to dial again.
@@ -141,7 +139,6 @@ impl Link {
             tokio::select! {
                 () = cancel.cancelled() => break,
                 () = sleep(pause) => {}
-                () = self.redial.notified() => {}
                 _ = self.token_changed.changed() => info!("The enrolment token changed; dialling at once"),
             }
         }
@@ -191,7 +188,11 @@ impl Link {
 
     fn after_session(&self, ended: Ended, backoff: &mut Backoff) -> Duration {
         let (why, pause) = match ended {
-            Ended::Closed => ("the daemon closed the session".to_owned(), Duration::ZERO),
+            // In order to open it anew, or for good.
+            Ended::Closed => {
+                self.health.fail(Condition::ControlPlane, "the daemon closed the session");
+                return Duration::ZERO;
+            }
             Ended::Broke(why) => (why, backoff.next(random())),
             Ended::Told(close) => {
                 let own = match close.code {
@@ -362,3 +363,7 @@ async fn write_chunk(writer: &mut Writer, chunk: LogChunk, bytes: Bytes) -> Resu
 fn random() -> u64 {
     getrandom::u64().unwrap_or(u64::MAX / 2)
 }
+
+#[cfg(test)]
+#[path = "link_tests.rs"]
+mod tests;

@@ -1,11 +1,10 @@
 //! Wires the daemon together and runs its one loop.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -67,7 +66,7 @@ pub(super) async fn run(config: Config) -> Result<(), StartError> {
 
     let (events, mut event_queue) = mpsc::channel(EVENTS);
     let (seen, mut seen_queue) = mpsc::channel(SEEN);
-    let (health, slot, redial) = (Health::starting(), Slot::default(), Arc::new(Notify::new()));
+    let (health, slot) = (Health::starting(), Slot::default());
     let (tracker, cancel, link_cancel) = (TaskTracker::new(), CancellationToken::new(), CancellationToken::new());
     let (token_changed, token_seen) = watch::channel(0);
     let api = ApiServer::new(clients.calls);
@@ -92,7 +91,6 @@ pub(super) async fn run(config: Config) -> Result<(), StartError> {
         events: events.clone(),
         health: health.clone(),
         token_changed: token_seen,
-        redial: Arc::clone(&redial),
     };
     let reload =
         Reload { policy_file: boot.policy_file, token_file: boot.control_plane.token_file, own_namespace, hands: hands.clone(), token_changed };
@@ -101,7 +99,7 @@ pub(super) async fn run(config: Config) -> Result<(), StartError> {
     tracker.spawn(facts::keep_reading(api, boot.node_name.clone(), events, cancel.clone()));
     let link = tracker.spawn(link.run(link_cancel.clone()));
     let node = boot.node_name.clone();
-    let mut performer = Performer::new(hands, slot, redial, clients.watches, clients.follows, node, seen, tracker.clone());
+    let mut performer = Performer::new(hands, slot, clients.watches, clients.follows, node, seen, tracker.clone());
 
     let settings = Settings { node: boot.node_name, boot_id, workdir_root: boot.workdir_root };
     let (mut state, first) = DaemonState::new(settings, policy);
