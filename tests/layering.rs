@@ -72,16 +72,21 @@ fn modules(lib: &str) -> Vec<Module> {
 fn problems(tree: &BTreeMap<String, String>) -> Vec<String> {
     let modules = modules(&tree["src/lib.rs"]);
     let mut problems = Vec::new();
-    for (path, text) in tree.iter().filter(|(path, _)| path.ends_with(".rs")) {
-        let code = scan::without_tests(&scan::blank(text));
-        let lines = text.lines().count() - test_lines(&scan::blank(text), &code);
+    let blanked: BTreeMap<&str, String> = tree.iter().filter(|(p, _)| p.ends_with(".rs")).map(|(p, text)| (p.as_str(), scan::blank(text))).collect();
+    let tests: Vec<String> = blanked.iter().flat_map(|(path, text)| scan::test_files(text).into_iter().map(|name| child(path, name))).collect();
+    for (&path, text) in &blanked {
+        let module = path.trim_end_matches(".rs").trim_end_matches("/mod");
+        if tests.iter().any(|test| module == test || module.starts_with(&format!("{test}/"))) || module.ends_with("tests") {
+            continue;
+        }
+        let (code, tests) = scan::without_tests(text);
+        let lines = text.lines().count() - tests;
         let limit = if path.starts_with("src/bin/") { MAX_BIN_LINES } else { MAX_FILE_LINES };
         if lines > limit {
             problems.push(format!("{path}: {lines} lines without tests, the limit is {limit}: split it by what changes together"));
         }
-        let parts: Vec<&str> = path.trim_start_matches("src/").trim_end_matches(".rs").split('/').collect();
-        let is_test_file = parts.last().is_some_and(|file| *file == "tests" || file.ends_with("_tests")) || parts.contains(&"tests");
-        if let Some(from) = modules.iter().position(|m| m.name == parts[0]).filter(|_| !is_test_file) {
+        let name = module.trim_start_matches("src/").split('/').next().unwrap_or_default();
+        if let Some(from) = modules.iter().position(|m| m.name == name) {
             check_file(&modules, from, path, &code, &mut problems);
         }
     }
@@ -91,9 +96,10 @@ fn problems(tree: &BTreeMap<String, String>) -> Vec<String> {
     problems
 }
 
-/// Lines that only the tests of a file have: blank after the tests were taken out, not blank before.
-fn test_lines(blanked: &str, code: &str) -> usize {
-    blanked.lines().zip(code.lines()).filter(|(before, after)| !before.trim().is_empty() && after.trim().is_empty()).count()
+/// Where a module lives that the file at `path` declares, without its ending: beside a `mod.rs`, below any other file.
+fn child(path: &str, name: &str) -> String {
+    let below = path.trim_end_matches("/mod.rs").trim_end_matches("/lib.rs").trim_end_matches(".rs");
+    format!("{below}/{name}")
 }
 
 fn check_file(modules: &[Module], from: usize, path: &str, code: &str, problems: &mut Vec<String>) {
@@ -260,9 +266,23 @@ fn a_planted_wrong_arrow_is_caught() {
 fn a_file_may_not_outgrow_its_limit_but_its_tests_may() {
     let code = "fn f() {}\n".repeat(MAX_FILE_LINES);
     assert_eq!(planted("src/apply/mod.rs", &code), Vec::<String>::new());
-    assert_eq!(planted("src/apply/mod.rs", &format!("{code}#[cfg(test)]\nmod tests {{\n{code}}}\n")), Vec::<String>::new());
+    assert_eq!(planted("src/apply/mod.rs", &format!("{code}#[cfg(test)]\nmod tests {{\n\n// why\n{code}}}\n")), Vec::<String>::new());
     assert!(planted("src/apply/mod.rs", &format!("{code}fn g() {{}}\n"))[0].contains("451 lines"));
     assert!(planted("src/bin/x.rs", &"fn f() {}\n".repeat(MAX_BIN_LINES + 1))[0].contains("the limit is 40"));
+}
+
+#[test]
+fn a_file_that_is_only_a_test_is_free() {
+    let long = format!("use crate::cli::X;\n{}", "fn f() {}\n".repeat(MAX_FILE_LINES));
+    let tree = |declaration: &str, test: &str| {
+        let lib = ("src/lib.rs".to_owned(), "pub mod wire; // [1]\npub mod cli; // [4]\n".to_owned());
+        problems(&BTreeMap::from([lib, ("src/wire/mod.rs".to_owned(), declaration.to_owned()), (test.to_owned(), long.clone())]))
+    };
+    for test in ["src/wire/corpus.rs", "src/wire/corpus/mod.rs", "src/wire/corpus/old.rs"] {
+        assert_eq!(tree("#[cfg(test)]\nmod corpus;\n", test), Vec::<String>::new(), "{test}");
+        assert_eq!(tree("mod corpus;\n", test).len(), 2, "{test}: too long, and an arrow upward");
+    }
+    assert_eq!(child("src/wire/frame.rs", "corpus"), "src/wire/frame/corpus");
 }
 
 #[test]

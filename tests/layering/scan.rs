@@ -83,10 +83,10 @@ fn raw_string_end(chars: &[char], at: usize, prefix: usize) -> usize {
     (find(chars, open + 1, &close) + close.len()).min(chars.len())
 }
 
-/// Blanks each item under `#[cfg(test)]`; takes what [`blank`] gave.
-pub(crate) fn without_tests(blanked: &str) -> String {
+/// Blanks each item under `#[cfg(test)]`, and counts the lines they had; takes what [`blank`] gave.
+pub(crate) fn without_tests(blanked: &str) -> (String, usize) {
     const MARK: &str = "#[cfg(test)]";
-    let mut out = blanked.to_owned();
+    let (mut out, mut lines) = (blanked.to_owned(), 0);
     while let Some(start) = out.find(MARK) {
         let item = &out[start + MARK.len()..];
         let mut depth = 0_usize;
@@ -100,9 +100,19 @@ pub(crate) fn without_tests(blanked: &str) -> String {
         });
         let end = start + MARK.len() + end.unwrap_or(item.len());
         let spaces: String = out[start..end].chars().map(|c| if c == '\n' { '\n' } else { ' ' }).collect();
+        lines += spaces.lines().count();
         out.replace_range(start..end, &spaces);
     }
-    out
+    (out, lines)
+}
+
+/// The modules that a file declares for its tests only (`#[cfg(test)] mod name;`); takes what [`blank`] gave.
+pub(crate) fn test_files(blanked: &str) -> Vec<&str> {
+    let items = blanked.split("#[cfg(test)]").skip(1);
+    items
+        .filter_map(|item| item.trim_start().split_once(['{', ';'])?.0.trim_start_matches("pub(crate) ").strip_prefix("mod "))
+        .map(str::trim)
+        .collect()
 }
 
 /// Every path of two segments or more in code that [`blank`] has been over.
@@ -187,8 +197,14 @@ fn nested_use_trees_are_flattened() {
 }
 
 #[test]
+fn modules_for_tests_are_found() {
+    assert_eq!(test_files("mod a;\n#[cfg(test)]\nmod b;\n#[cfg(test)]\npub(crate) mod c;\n#[cfg(test)]\nfn d() {}\nmod e;"), ["b", "c"]);
+}
+
+#[test]
 fn test_modules_are_left_out() {
-    let code = without_tests(&blank("use a::b;\n#[cfg(test)]\nmod tests {\n  use c::d;\n  fn f() { g(\"}\"); }\n}\nuse e::f;"));
+    let (code, removed) = without_tests(&blank("use a::b;\n#[cfg(test)]\nmod tests {\n  use c::d;\n  fn f() { g(\"}\"); }\n}\nuse e::f;"));
     let lines: Vec<_> = paths(&code).into_iter().map(|p| (p.line, p.segments.join("::"))).collect();
     assert_eq!(lines, [(1, "a::b".to_owned()), (7, "e::f".to_owned())]);
+    assert_eq!(removed, 5);
 }
