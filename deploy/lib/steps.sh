@@ -26,18 +26,20 @@ step() {
   shift
   printf '\n==> %s\n' "$step_title" >&2
   began=$(now_ms)
-  exec 7> >(exec sed -u 's/^/    /' >&2)
+  exec 7> >(exec sed -u -e "/^$step_end\$/Q" -e 's/^/    /' >&6)
   step_indent=$!
-  # Closed for the command itself: what it leaves running must not hold the end of its output open.
-  "$@" >&7 2>&1 7>&-
+  "$@" >&7 2>&1
   step_output_ends
   steps_titles+=("$step_title")
   steps_times+=($(($(now_ms) - began)))
   step_title=""
 }
 
-# step_output_ends waits until the last line is out.
+# step_output_ends waits until the last line is out. The end is a word of its own, since what a step leaves running, and this shell
+# in the middle of a function, hold the output open.
+step_end=$'\x04'
 step_output_ends() {
+  printf '%s\n' "$step_end" >&7
   exec 7>&-
   wait "$step_indent" 2>/dev/null || true
 }
