@@ -31,7 +31,7 @@ fn a_script_of_any_text_arrives_exactly() {
 #[test]
 fn a_script_that_no_argument_can_carry_is_refused_with_the_reason() {
     covers!("S79");
-    for (bytes, words) in [(&b"print(1)\0"[..], "NUL"), (&b"print('\xff')"[..], "UTF-8"), (&vec![b'#'; 200 << 10][..], "131072")] {
+    for (bytes, words) in [(&b"print(1)\0"[..], "NUL"), (&b"print('\xff')"[..], "UTF-8"), (&vec![b'#'; 200 << 10][..], "131071")] {
         let path = file_with(bytes, ".py");
         let run = lakeshore(&["launch", "demo", path.to_str().expect("text")]);
         assert_eq!(run.code, Some(125), "{}", run.stderr);
