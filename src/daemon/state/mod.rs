@@ -72,6 +72,8 @@ pub struct DaemonState {
     settings: Settings,
     policy: Policy,
     node: NodeFacts,
+    /// The facts that this link was last told, by `hello` or after it.
+    told: Option<NodeFacts>,
     cluster_uid: Option<String>,
     link: Option<u64>,
     session: Option<Session>,
@@ -102,6 +104,7 @@ impl DaemonState {
             settings,
             policy,
             node,
+            told: None,
             cluster_uid: None,
             link: None,
             session: None,

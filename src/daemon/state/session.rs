@@ -44,6 +44,7 @@ impl DaemonState {
             capabilities: Vec::new(),
             held,
         };
+        self.told = Some(self.node.clone());
         out.push(Effect::Send(Box::new(ToControlPlane::Hello(Box::new(hello)))));
     }
 
@@ -103,6 +104,7 @@ impl DaemonState {
         self.session = Some(Session { lost_after });
         out.push(Effect::Record(Fact::SessionOpened { session: welcome.session, install: welcome.install }));
         out.push(Effect::Condition(Condition::ControlPlane, Ok(())));
+        self.tell_facts(out);
 
         let open: BTreeMap<InstanceName, OpenItem> = welcome.open.into_iter().map(|item| (item.instance.clone(), item)).collect();
         self.forget_what_ended(&open);
@@ -201,11 +203,15 @@ impl DaemonState {
 
     pub(super) fn facts_read(&mut self, node: NodeFacts, cluster_uid: Option<String>, out: &mut Vec<Effect>) {
         self.cluster_uid = cluster_uid.or(self.cluster_uid.take());
-        if node != self.node {
-            self.node = node;
-            if self.session.is_some() {
-                out.push(Effect::Send(Box::new(ToControlPlane::NodeFacts(self.node.clone()))));
-            }
+        self.node = node;
+        self.tell_facts(out);
+    }
+
+    /// Tells the facts that the link has not heard. Those read between `hello` and `welcome` wait for the session.
+    fn tell_facts(&mut self, out: &mut Vec<Effect>) {
+        if self.session.is_some() && self.told.as_ref() != Some(&self.node) {
+            self.told = Some(self.node.clone());
+            out.push(Effect::Send(Box::new(ToControlPlane::NodeFacts(self.node.clone()))));
         }
     }
 }

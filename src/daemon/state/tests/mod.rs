@@ -80,6 +80,12 @@ impl Desk {
         let link = self.link;
         let hello = self.handle(Event::LinkUp { link });
         assert!(sent(&hello).iter().any(|m| matches!(m, ToControlPlane::Hello(_))), "{hello:?}");
+        self.welcome(link, install, open)
+    }
+
+    /// The answer to the `hello` of `link`.
+    pub(super) fn welcome(&mut self, link: u64, install: &str, open: Vec<OpenItem>) -> Vec<Effect> {
+        self.link = link;
         self.say(ToDaemon::Welcome(Box::new(Welcome {
             cluster: "c1".into(),
             install: install.into(),

@@ -19,6 +19,17 @@ fn hello_names_what_is_held_and_the_policy_in_force() {
 }
 
 #[test]
+fn facts_read_between_hello_and_welcome_are_told_once_the_session_is_open() {
+    let mut desk = Desk::new();
+    desk.handle(Event::LinkUp { link: 1 });
+    let ready = NodeFacts { conditions: vec!["Ready".into()], ..desk.state.node.clone() };
+    assert!(sent(&desk.handle(Event::FactsRead { node: Box::new(ready.clone()), cluster_uid: None })).is_empty(), "no session yet");
+    let effects = desk.welcome(1, INSTALL, vec![]);
+    assert!(sent(&effects).iter().any(|message| matches!(message, ToControlPlane::NodeFacts(facts) if *facts == ready)), "{effects:?}");
+    assert!(sent(&desk.handle(Event::FactsRead { node: Box::new(ready), cluster_uid: None })).is_empty(), "told once");
+}
+
+#[test]
 fn nothing_is_said_of_any_object_before_welcome() {
     let (mut desk, case) = (Desk::new(), Case::new());
     let pod = desk.pod(&case, running());
