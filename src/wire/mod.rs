@@ -56,6 +56,11 @@ pub const CONNECT_PATH: &str = "/v1/daemon/connect";
 pub const MAX_TEXT: usize = 1 << 20;
 /// Longest binary frame, in bytes: a dispatch with 900 KiB of script is 1.2 MiB of base64, plus its envelope.
 pub const MAX_BINARY: usize = 2 << 20;
+/// How far the sequence of a report may be above the stored one. A daemon counts by one, and what it counted without being acknowledged is
+/// little; a leap would leave no number above it, and the instance's end could never be told.
+pub const MAX_SEQUENCE_STEP: u64 = 1 << 32;
+/// Longest UID of an object in a report, in bytes: Kubernetes' have 36.
+pub const MAX_UID: usize = 128;
 /// Credit that a log stream starts with and is topped up to, in bytes: what may be under way unacknowledged.
 pub const LOG_CREDIT: u64 = 1 << 20;
 /// Longest payload of one log chunk, in bytes.

@@ -109,6 +109,25 @@ async fn a_newer_session_of_a_node_displaces_the_older_one_and_its_word_counts_n
 }
 
 #[tokio::test]
+async fn a_report_that_would_leave_no_number_for_the_end_or_no_room_in_welcome_ends_the_session() {
+    covers!("S127");
+    let plane = Plane::start().await;
+    let token = plane.with_provider().await;
+    let mut daemon = Daemon::connect(&plane, &token, "node1").await;
+    let launched = plane.launch(json!({"script": ""}));
+    let envelope = daemon.create().await;
+    launched.await.expect("it ends").expect(202);
+    let long = nymph::types::Observation { uid: Some("u".repeat(100_000)), ..running() };
+    for (seq, observation) in [(u64::MAX, running()), (1 << 62, running()), (2, long)] {
+        daemon.say_report(&envelope, seq, daemon.welcome.epoch, observation).await;
+        assert_eq!(daemon.closed().await.code, CloseCode::Protocol, "sequence {seq}");
+        daemon = Daemon::connect(&plane, &token, "node1").await;
+    }
+    daemon.report(&envelope, 2, completed()).await;
+    assert_eq!(plane.instance(envelope.instance.as_str()).await["state"], "stopped", "the end can still be told");
+}
+
+#[tokio::test]
 async fn states_never_go_back_and_the_last_is_final() {
     let plane = Plane::start().await;
     let token = plane.with_provider().await;

@@ -198,7 +198,7 @@ pub(crate) fn new_name(text: &str) -> Result<crate::types::ResourceName, ApiErro
     let invalid = |error: InvalidName| ApiError::new(Code::InvalidField, error.to_string()).field("name");
     let name = text.parse::<crate::types::ResourceName>().map_err(invalid)?;
     if crate::types::slug(name.as_str()).is_empty() {
-        let detail = format!("{name:?} has no ASCII letter or digit, so no label can be made of it");
+        let detail = format!("{text:?} has no ASCII letter or digit, so no label can be made of it");
         return Err(ApiError::new(Code::InvalidField, detail).field("name"));
     }
     Ok(name)
@@ -207,6 +207,12 @@ pub(crate) fn new_name(text: &str) -> Result<crate::types::ResourceName, ApiErro
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_that_makes_no_label_is_quoted_as_it_was_sent() {
+        let error = new_name("é").expect_err("no ASCII letter");
+        assert!(error.detail.starts_with("\"é\" has no ASCII letter"), "{}", error.detail);
+    }
 
     #[test]
     fn the_table_of_codes_and_statuses_is_the_published_one() {

@@ -18,7 +18,7 @@ use crate::control_plane::placement;
 use crate::control_plane::store::{Acceptance, Accepted, Instance, Phase, Refusal, Refused, Reported};
 use crate::error::Chain;
 use crate::types::{Attempt, DispatchId, KubeNamespace};
-use crate::wire::{self, Ack, Beat, Binary, HEARTBEAT_INTERVAL, Heartbeat, MAX_LOG_CHUNK, Rejection, Report, ToControlPlane, ToDaemon};
+use crate::wire::{self, Ack, Beat, Binary, HEARTBEAT_INTERVAL, Heartbeat, MAX_LOG_CHUNK, MAX_UID, Rejection, Report, ToControlPlane, ToDaemon};
 
 /// Longest stored message of an observation or rejection, in bytes: a person reads it.
 const MAX_MESSAGE: usize = 4 << 10;
@@ -107,6 +107,9 @@ async fn handle(hub: &Hub, session: &Session, intake: &mpsc::Sender<Intake>, mes
             shorten(&mut rejection.rule);
             rejected(hub, session, dispatch_id, attempt, rejection).await?;
         }
+        ToControlPlane::Report(report) if report.observation.uid.as_ref().is_some_and(|uid| uid.len() > MAX_UID) => {
+            return Err(End::Protocol(format!("the UID in a report is over the limit of {MAX_UID} bytes")));
+        }
         ToControlPlane::Report(mut report) => {
             shorten(&mut report.observation.message);
             reported(hub, session, intake, report).await?;
@@ -193,6 +196,7 @@ async fn reported(hub: &Hub, session: &Session, intake: &mpsc::Sender<Intake>, r
         }
         Reported::Stale => session.abandon(),
         Reported::Foreign => foreign(session, &dispatch_id, "report"),
+        Reported::Leap => return Err(End::Protocol(format!("the sequence {seq} of a report leaps: a daemon counts by one"))),
     }
     Ok(())
 }

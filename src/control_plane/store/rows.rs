@@ -313,6 +313,8 @@ pub(crate) enum Reported {
     Stored(Box<Instance>),
     Stale,
     Foreign,
+    /// Its sequence is further above the stored one than any daemon counts ([`crate::wire::MAX_SEQUENCE_STEP`]): nothing was stored.
+    Leap,
 }
 
 /// What came of a wish to delete.

@@ -168,6 +168,8 @@ async fn a_dispatch_goes_one_way(store: &dyn Store) {
         panic!("it is known")
     };
     assert_eq!(again.seen.state, State::Running, "a sequence that was taken changes nothing");
+    let leap = store.report(fence.clone(), report(1, u64::MAX, 1, State::Running, Reason::Running)).await.expect("it is read");
+    assert_eq!(leap, Reported::Leap, "no number would be left for the end");
     store.report(fence.clone(), report(1, 2, 1, State::Stopped, Reason::Completed)).await.expect("it is stored");
     store.report(fence.clone(), report(1, 3, 1, State::Stopped, Reason::Lost)).await.expect("it is read");
     let ended = row(store, 1).await;

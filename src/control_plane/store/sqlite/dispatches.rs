@@ -13,7 +13,7 @@ use crate::control_plane::store::{
     Reported,
 };
 use crate::types::{Attempt, DispatchId, InstanceName, NodeName, Observation, Reason, State, advance};
-use crate::wire::{Rejection, RejectionCode, Report};
+use crate::wire::{MAX_SEQUENCE_STEP, Rejection, RejectionCode, Report};
 
 /// Derived names to try before giving up on finding one that no row has; a single collision in 2³² is already rare.
 const NAMES_TO_TRY: u32 = 16;
@@ -222,6 +222,9 @@ pub(super) fn report(connection: &Connection, fence: &Fence, report: &Report) ->
     }
     let row = placed(connection, &fence.place, &report.dispatch_id)?;
     let Some(row) = row.filter(|row| row.attempt == report.attempt && row.name == report.instance) else { return Ok(Reported::Foreign) };
+    if report.seq.saturating_sub(row.report_seq) > MAX_SEQUENCE_STEP {
+        return Ok(Reported::Leap);
+    }
     if report.seq > row.report_seq {
         if row.phase == Phase::Ended {
             let sql = "UPDATE dispatches SET report_seq = ?2 WHERE dispatch_id = ?1";
