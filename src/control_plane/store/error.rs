@@ -20,6 +20,17 @@ pub enum StoreError {
         /// The folder.
         path: PathBuf,
     },
+    /// The database cannot be opened: damaged, not a database, or on a file system that is full or read-only.
+    #[error("{doing} {}", path.display())]
+    Open {
+        /// What was being done.
+        doing: &'static str,
+        /// Its file.
+        path: PathBuf,
+        /// What the database said.
+        #[source]
+        source: rusqlite::Error,
+    },
     /// The database refused.
     #[error("{doing} in the database")]
     Database {

@@ -50,7 +50,7 @@ impl ExclusiveStore {
     /// Takes the folder, which is made when it is missing, and opens the database in it.
     ///
     /// # Errors
-    /// [`StoreError::InUse`] when another process has the folder; [`StoreError::Folder`] or [`StoreError::Database`] otherwise.
+    /// [`StoreError::InUse`] when another process has the folder; [`StoreError::Folder`] or [`StoreError::Open`] otherwise.
     pub(crate) fn open(folder: &Path) -> Result<Self, StoreError> {
         let at = |path: &Path, source| StoreError::Folder { path: path.to_owned(), source };
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|error| at(folder, error))?;
@@ -64,10 +64,13 @@ impl ExclusiveStore {
         }
         let file = folder.join("lakeshore.db");
         drop(open(&file).map_err(|error| at(&file, error))?); // so that it and the files beside it are readable by their owner only
-        let database = |doing| move |source| StoreError::Database { doing, source };
-        let mut connection = Connection::open(&file).map_err(database("open a connection"))?;
-        prepare(&connection).map_err(database("set up a connection"))?;
-        schema::migrate(&mut connection, &file).map_err(database("migrate the tables"))?;
+        let failed = |doing| {
+            let path = file.clone();
+            move |source| StoreError::Open { doing, path, source }
+        };
+        let mut connection = Connection::open(&file).map_err(failed("open the database"))?;
+        prepare(&connection).map_err(failed("read the database"))?;
+        schema::migrate(&mut connection, &file).map_err(failed("bring up to date the database"))?;
         Ok(Self { connection, file, lock })
     }
 
@@ -340,5 +343,22 @@ impl Store for SqliteStore {
 
     fn ping(&self) -> Reply<'_, ()> {
         self.write("check the database", |tx| tx.query_row("SELECT 1", [], |_| Ok(())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Chain;
+
+    #[test]
+    fn a_file_that_is_no_database_is_named_and_its_fault_is_said_once() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("lakeshore.db");
+        std::fs::write(&file, "certainly not a database, and longer than a header of one hundred bytes".repeat(9)).expect("it is written");
+        let error = ExclusiveStore::open(folder.path()).expect_err("it is no database");
+        let text = Chain(&error).to_string();
+        assert!(text.contains(&file.display().to_string()), "{text}");
+        assert_eq!(text.matches("not a database").count(), 1, "{text}");
     }
 }
