@@ -234,4 +234,15 @@ async fn daemons_are_listed_with_what_they_said() {
     assert_eq!(row["policyDigest"], "ab".repeat(32));
     assert!(daemon.welcome.install.starts_with("c1-") && daemon.welcome.install.len() == 11);
     assert_eq!(plane.get("/v1/clusters").await.expect(200).body[0]["daemons"], 1);
+    drop(daemon);
+    let gone = async {
+        loop {
+            let row = plane.get("/v1/daemons").await.expect(200).body[0].take();
+            if row["connected"] == false {
+                return row;
+            }
+        }
+    };
+    let row = tokio::time::timeout(crate::plane::STUCK, gone).await.expect("its absence is seen");
+    assert!(row["ready"].is_null() && row["unschedulable"].is_null(), "nothing is known of a node whose daemon is away: {row}");
 }

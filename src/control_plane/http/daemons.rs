@@ -13,7 +13,8 @@ pub(super) async fn list(_: Admin, State(app): AppState) -> Result<Json<Value>, 
     let mut shown = Vec::new();
     for row in app.store.daemons().await? {
         let session = app.hub.session(&row.place);
-        let facts = session.as_ref().map_or(row.facts, |session| session.facts());
+        // Of a node whose daemon is away, or may not read it, nothing is known: `null`, which is neither yes nor no.
+        let facts = session.as_ref().map(|session| session.facts()).filter(|facts| !facts.conditions.is_empty());
         shown.push(json!({
             "cluster": row.place.cluster,
             "node": row.place.node,
@@ -24,8 +25,8 @@ pub(super) async fn list(_: Admin, State(app): AppState) -> Result<Json<Value>, 
             "policyDigest": row.policy_digest,
             "identity": "enrolment token",
             "epoch": row.epoch,
-            "unschedulable": facts.unschedulable,
-            "ready": facts.conditions.iter().any(|condition| condition == "Ready"),
+            "unschedulable": facts.as_ref().map(|facts| facts.unschedulable),
+            "ready": facts.as_ref().map(|facts| facts.conditions.iter().any(|condition| condition == "Ready")),
         }));
     }
     Ok(Json(shown.into()))
