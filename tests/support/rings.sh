@@ -13,6 +13,7 @@ chart|60|helm|golden renderings, schema refuses typos, RBAC exact
 apiserver|240|root, a built cluster|daemon and control plane against a real kube-apiserver; RBAC by the chart's own account
 boot|240|root, a built cluster|the test cluster itself: boots, kills, cuts, leaves nothing behind
 cluster|600|root, a built cluster, images|real Pods on two nodes with both charts installed
+readme|120|root, a built cluster, images|the README's commands for one's own cluster, as they stand there, over TLS
 T
 }
 
@@ -61,10 +62,15 @@ ring_cluster() {
   tests/cluster/ring/run
 }
 
+ring_readme() {
+  toolchain_rust
+  tests/readme/run
+}
+
 # Prints why the ring cannot run here, or nothing.
 ring_missing() {
   case $1 in
-    apiserver | boot | cluster) [ "$(id -u)" = 0 ] || echo "needs root, for namespaces and mounts" ;;
+    apiserver | boot | cluster | readme) [ "$(id -u)" = 0 ] || echo "needs root, for namespaces and mounts" ;;
     lint) command -v cargo-clippy >/dev/null && command -v cargo-fmt >/dev/null || echo "needs rustfmt and clippy beside cargo" ;;
   esac
 }
@@ -78,7 +84,7 @@ ring_counts() {
 }
 
 rings_run() {
-  local out=${NYMPH_TEST_OUT:-$top/target/rings} ring why started seconds status counts passed failed skipped budget rc=0
+  local out=${NYMPH_TEST_OUT:-$top/target/rings} ring why started seconds status passed failed skipped budget rc=0
   local -a rows=()
   mkdir -p "$out"
   rm -rf "$out/covers" "$out/measures" && mkdir -p "$out/covers" "$out/measures"
