@@ -145,8 +145,9 @@ impl DaemonState {
             }
             (Phase::Rejoining | Phase::Doubtful { .. }, Found::Anothers | Found::Nobody) => self.lost(instance, now, out),
             (Phase::Confirming { uid }, Found::Ours) if found.as_ref().is_some_and(|pod| pod.metadata.uid.as_deref() == Some(&uid)) => {
-                item.phase = Phase::Held { uid }; // it only changed hands between two watches
+                item.phase = Phase::Held { uid }; // it only changed hands between two watches, or the link was down
                 self.observe(instance, out);
+                self.streams_of(instance, out);
                 self.delete_if_wanted(instance, out);
             }
             (Phase::Confirming { uid }, _) => self.gone(instance, &uid, now, out),

@@ -160,7 +160,12 @@ impl DaemonState {
                     let (dispatch_id, attempt, rejection) = (item.dispatch.clone(), item.attempt, rejection.clone());
                     out.push(Effect::Send(Box::new(ToControlPlane::Rejected { dispatch_id, attempt, rejection })));
                 }
-                Phase::Held { .. } => self.delete_if_wanted(&instance, out),
+                // What cut the link may have cut the watches too, which are silent about it for up to two minutes: how the object is now
+                // is read, and a wish to delete is carried out on what was read.
+                Phase::Held { uid } => {
+                    item.phase = Phase::Confirming { uid: uid.clone() };
+                    self.look(&instance, now, out);
+                }
                 // `seed` has put the end of an ended one on the way again; the others have a read or POST under way or planned.
                 Phase::Looking { .. }
                 | Phase::Creating { .. }

@@ -87,6 +87,23 @@ fn an_open_instance_with_a_wish_to_delete_is_deleted() {
 }
 
 #[test]
+fn after_a_break_what_is_held_is_read_since_the_watches_may_have_died_with_the_link() {
+    let (mut desk, case) = (Desk::connected(), Case::new());
+    desk.running(&case);
+    desk.say(ack(&case.instance, 2));
+    let effects = desk.reconnect(vec![case.open(OpenPhase::Created, |open| open.seq = 2)]);
+    assert_eq!((looks(&effects), reports(&effects).len()), (1, 0));
+    let pod = desk.pod(&case, finished(0));
+    assert_eq!(seen(&desk.answer(&effects, Ok(Some(&pod)))).reason, Reason::Completed, "no watch has said so");
+
+    let (mut desk, case) = (Desk::connected(), Case::new());
+    desk.running(&case);
+    let effects = desk.reconnect(vec![case.open(OpenPhase::Created, |open| open.cancel = true)]);
+    let pod = desk.pod(&case, running());
+    assert_eq!(deletes(&desk.answer(&effects, Ok(Some(&pod)))), ["uid-1"]);
+}
+
+#[test]
 fn what_was_not_acknowledged_is_sent_again_in_the_new_epoch() {
     let (mut desk, case) = (Desk::connected(), Case::new());
     desk.running(&case);
