@@ -14,7 +14,7 @@ relay_start() { # PORT ADDRESS:PORT
   if port_answers "$port"; then die "port $port of 127.0.0.1 is taken by another program"; fi
   mkdir -p "$run/relay"
   echo "$target" >"$run/relay/$port"
-  start "$component" socat "TCP-LISTEN:$port,bind=127.0.0.1,fork,reuseaddr" \
+  start "$component" socat "TCP-LISTEN:$port,bind=127.0.0.1,fork,reuseaddr,backlog=512" \
     "EXEC:nsenter --net=$netns socat - TCP\:${target/:/\\:}"
   wait_for 5 "the relay on port $port (cluster logs $component)" port_answers "$port"
 }
