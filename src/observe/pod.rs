@@ -52,7 +52,7 @@ pub fn pod(pod: &Pod, now: Timestamp, cancel: bool) -> Observation {
         state,
         reason,
         message: cut(message),
-        exit_code: ran.map(|ran| ran.exit_code),
+        exit_code: ran.filter(|ran| !lost_sight(ran)).map(|ran| ran.exit_code),
         uid: pod.metadata.uid.clone(),
         created_at: time(pod.metadata.creation_timestamp.as_ref()),
         started_at: running.and_then(|running| time(running.started_at.as_ref())).or_else(|| time(ran?.started_at.as_ref())),
@@ -135,7 +135,7 @@ fn outcome(status: &PodStatus, ended: Option<&ContainerStateTerminated>) -> (Rea
         return (Reason::OutOfMemory, killed);
     }
     // What ended by itself ended by itself, even when a disruption was under way.
-    if !ended.is_some_and(ran)
+    if !ended.is_some_and(|ended| ran(ended) && !lost_sight(ended))
         && let Some(disruption) = disruption(status)
     {
         return disruption;
@@ -144,6 +144,10 @@ fn outcome(status: &PodStatus, ended: Option<&ContainerStateTerminated>) -> (Rea
         Some(ended) if !ran(ended) => {
             let reason = if ended.reason.as_deref() == Some("ContainerStatusUnknown") { Reason::Other } else { Reason::ConfigError };
             (reason, join(&[&words(ended.reason.as_deref(), ended.message.as_deref()), &pods_words()]))
+        }
+        Some(ended) if lost_sight(ended) => {
+            let told = words(ended.reason.as_deref(), ended.message.as_deref());
+            (Reason::Other, join(&[&told, "the node's runtime lost sight of the container, and how it ended is not known", &pods_words()]))
         }
         Some(ended) if ended.exit_code == 0 => (Reason::Completed, ended.message.clone().unwrap_or_default()),
         Some(ended) => {
@@ -203,6 +207,13 @@ fn waiting(container: &ContainerStatus) -> Option<(&str, String)> {
 /// lost sight of, and the runtime one (128) for a command that it could not start.
 fn ran(ended: &ContainerStateTerminated) -> bool {
     !matches!(ended.reason.as_deref(), Some("ContainerStatusUnknown" | "StartError" | "ContainerCannotRun"))
+}
+
+/// Whether the runtime made up the code of a container that ran: it found it gone when it came back, as after a power cut.
+///
+/// **Source:** `unknownExitCode` and `unknownExitReason` in `internal/cri/server` of containerd; an exit that it saw has another reason.
+fn lost_sight(ended: &ContainerStateTerminated) -> bool {
+    ended.reason.as_deref() == Some("Unknown") && ended.exit_code == 255
 }
 
 fn condition<'a>(status: &'a PodStatus, kind: &str) -> Option<&'a PodCondition> {

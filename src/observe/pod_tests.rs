@@ -109,6 +109,7 @@ fn an_ended_pod_is_stopped_with_the_reason_that_the_cluster_gives() {
         (of_pod("OutOfcpu", "Pod was rejected: Node didn't have enough resource"), Reason::Other, None, "OutOfcpu: Pod was rejected"),
         (of_pod("UnexpectedAdmissionError", "hook"), Reason::Other, None, "UnexpectedAdmissionError: hook"),
         // Codes that kubelet and runtime made up are not the script's.
+        (finished("Failed", ended(255, "Error", "")), Reason::ExitCode, Some(255), ""),
         (finished("Failed", ended(137, "ContainerStatusUnknown", "The container could not be located")), Reason::Other, None, "could not be located"),
         (finished("Failed", ended(128, "StartError", "exec: \"/bin/sh\": no such file")), Reason::ConfigError, None, "StartError: exec: \"/bin/sh\""),
         (status(json!({"phase": "Succeeded"})), Reason::Other, None, "is not told"),
@@ -120,6 +121,14 @@ fn an_ended_pod_is_stopped_with_the_reason_that_the_cluster_gives() {
         assert_eq!(seen.has_log, exit_code.is_some(), "{pod}");
         assert_eq!(seen, Observation { reason: seen.reason, ..see(pod, true) }, "what ended by itself was not ended by the request");
     }
+}
+
+#[test]
+fn a_code_that_the_runtime_made_up_after_a_power_cut_is_not_the_scripts() {
+    // What containerd says of a container that it finds gone when it starts again; it did run, so its log is there.
+    let seen = see(finished("Failed", ended(255, "Unknown", "")), false);
+    assert_eq!((seen.state, seen.reason, seen.exit_code, seen.has_log), (State::Stopped, Reason::Other, None, true));
+    assert!(seen.message.contains("how it ended is not known"), "{}", seen.message);
 }
 
 #[test]
