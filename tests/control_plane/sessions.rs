@@ -86,6 +86,20 @@ async fn what_is_not_the_protocol_ends_the_session_with_a_word() {
 }
 
 #[tokio::test]
+async fn a_daemon_that_dies_without_a_goodbye_breaks_no_rule() {
+    let plane = Plane::start().await;
+    let token = plane.enroll("c1").await;
+    drop(Daemon::connect(&plane, &token, "node1").await); // the socket is closed, and no close frame was sent
+    let told = async {
+        while !plane.log().contains("Daemon disconnected") {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(crate::plane::STUCK, told).await.expect("its end is told");
+    assert!(!plane.log().contains("broke the protocol"), "{}", plane.log());
+}
+
+#[tokio::test]
 async fn a_newer_session_of_a_node_displaces_the_older_one_and_its_word_counts_no_more() {
     covers!("S116");
     let plane = Plane::start().await;

@@ -94,7 +94,12 @@ pub(super) async fn run(hub: Arc<Hub>, session: Arc<Session>, mut intake: mpsc::
     let mut batch = Vec::with_capacity(INTAKE);
     while unless_cancelled(session.closing(), intake.recv_many(&mut batch, INTAKE)).await.is_some_and(|count| count > 0) {
         let Err(error) = ingest.take(&mut batch).await else { continue };
-        tracing::error!(node = %session.place().node, error = %Chain(&error), "The logs of a session cannot be stored");
+        let node = &session.place().node;
+        match &error {
+            // How a session ends when its node's daemon dials anew before the end of the old one was seen.
+            IngestError::Stale => tracing::info!(node = %node, "The logs of a session end with it: a newer one took over"),
+            error => tracing::error!(node = %node, error = %Chain(error), "The logs of a session cannot be stored"),
+        }
         let (code, message) = match error {
             IngestError::Protocol(what) => (CloseCode::Protocol, what.to_owned()),
             IngestError::Store(_) | IngestError::Segment { .. } => (CloseCode::GoAway, "the control plane cannot store logs now".to_owned()),

@@ -7,6 +7,7 @@ use futures_util::{Stream, StreamExt};
 use jiff::Timestamp;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
+use tokio_tungstenite::tungstenite::error::ProtocolError;
 use tokio_tungstenite::tungstenite::{self, Message};
 
 use super::conversation::End;
@@ -61,6 +62,8 @@ where
             Some(Ok(Message::Binary(frame))) => log_chunk(session, intake, frame).await,
             Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => Ok(()),
             Some(Ok(Message::Close(_))) | None => return End::Gone,
+            // A process that was killed or a line that was cut says no goodbye: that breaks no rule.
+            Some(Err(tungstenite::Error::Protocol(ProtocolError::ResetWithoutClosingHandshake))) => return End::Gone,
             Some(Err(error @ (tungstenite::Error::Capacity(_) | tungstenite::Error::Protocol(_) | tungstenite::Error::Utf8(_)))) => {
                 return End::Protocol(error.to_string());
             }
