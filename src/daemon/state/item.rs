@@ -175,6 +175,13 @@ impl Object {
         self.is_ours(install) && self.dispatch.as_ref() == Some(&item.dispatch) && self.attempt == Some(item.attempt)
     }
 
+    /// Whether this is the item's object: by its marks, or, once it is held, by its UID alone, since anybody with rights in the cluster may
+    /// take the marks away while it runs.
+    pub(super) fn is_of(&self, item: &Item, install: Option<&str>) -> bool {
+        let held = matches!(&item.phase, Phase::Held { uid } | Phase::Confirming { uid } if *uid == self.uid);
+        held || self.belongs_to(item, install)
+    }
+
     /// Whether this enrolment made it.
     pub(super) fn is_ours(&self, install: Option<&str>) -> bool {
         install.is_some() && self.install.as_deref() == install

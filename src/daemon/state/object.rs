@@ -120,7 +120,7 @@ impl DaemonState {
         let (namespace, instance) = key.clone();
         let cancel = self.items.get(&instance).is_some_and(|item| item.cancel);
         let Some(object) = Object::of(pod, observe::pod(pod, now.wall, cancel)) else { return };
-        let ours = self.items.get(&instance).is_some_and(|item| object.belongs_to(item, self.install.as_deref()));
+        let ours = self.items.get(&instance).is_some_and(|item| object.is_of(item, self.install.as_deref()));
         let uid = object.uid.clone();
         if !self.note(key, object) {
             return;
@@ -352,7 +352,9 @@ impl DaemonState {
 
     /// What a followed log of the instance has to know.
     pub(super) fn container_of(&self, instance: &InstanceName) -> Option<(KubeNamespace, Option<String>, ContainerState)> {
-        let ours = self.objects.iter().find(|((_, name), object)| name == instance && object.is_ours(self.install.as_deref()));
+        let install = self.install.as_deref();
+        let is_of = |object: &Object| object.is_ours(install) || self.items.get(instance).is_some_and(|item| object.is_of(item, install));
+        let ours = self.objects.iter().find(|((_, name), object)| name == instance && is_of(object));
         ours.map(|((namespace, _), object)| (namespace.clone(), object.container.clone(), object.state))
     }
 }

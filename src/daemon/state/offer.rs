@@ -1,6 +1,7 @@
 //! From the offer of a dispatch to its object.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 
@@ -11,12 +12,14 @@ use crate::daemon::event::{Creation, Unread};
 use crate::observe::{self, Gone};
 use crate::policy;
 use crate::render::{self, Place, Rendered};
-use crate::types::{DispatchId, InstanceName, KubeNamespace};
+use crate::types::{DispatchId, InstanceName, KubeNamespace, LABEL_NODE, State, label_value};
 use crate::wire::{Dispatch, DispatchEnvelope, Rejection, RejectionCode, ToControlPlane, Work};
 
 /// POSTs of one dispatch. A second and third follow only when a consistent read showed that the one before, whose outcome was not known, has
 /// made nothing; the name is the same, so that at most one of them can take effect.
 const MAX_POSTS: u32 = 3;
+/// How often an object is read that no watch shows.
+const UNWATCHED_PAUSE: Duration = Duration::from_secs(10);
 
 /// Who holds the name.
 enum Found {
@@ -145,10 +148,15 @@ impl DaemonState {
             }
             (Phase::Rejoining | Phase::Doubtful { .. }, Found::Anothers | Found::Nobody) => self.lost(instance, now, out),
             (Phase::Confirming { uid }, Found::Ours) if found.as_ref().is_some_and(|pod| pod.metadata.uid.as_deref() == Some(&uid)) => {
+                let watched = found.as_ref().is_some_and(|pod| self.is_watched(pod));
+                let Some(item) = self.items.get_mut(instance) else { return };
                 item.phase = Phase::Held { uid }; // it only changed hands between two watches, or the link was down
                 self.observe(instance, out);
                 self.streams_of(instance, out);
                 self.delete_if_wanted(instance, out);
+                if !watched {
+                    self.keep_reading(instance, now);
+                }
             }
             (Phase::Confirming { uid }, _) => self.gone(instance, &uid, now, out),
             // These wait for no read; an answer that comes late changes nothing.
@@ -158,13 +166,29 @@ impl DaemonState {
         }
     }
 
+    /// Whether a watch of ours shows the Pod.
+    fn is_watched(&self, pod: &Pod) -> bool {
+        let label = pod.metadata.labels.as_ref().and_then(|labels| labels.get(LABEL_NODE));
+        label.is_some_and(|value| *value == label_value(self.settings.node.as_str()))
+    }
+
+    /// Somebody took the label away by which the watches know the object: until it has ended, it is read again and again.
+    fn keep_reading(&mut self, instance: &InstanceName, now: Now) {
+        let ended = self.outbox.latest(instance).is_some_and(|seen| seen.state == State::Stopped);
+        let Some(item) = self.items.get_mut(instance).filter(|_| !ended) else { return };
+        if let Phase::Held { uid } = &item.phase {
+            item.phase = Phase::Confirming { uid: uid.clone() };
+            item.retry_at = Some(now.mono + UNWATCHED_PAUSE);
+        }
+    }
+
     /// Who holds the instance's name, by an object that was just read; it goes into `objects` as a watch would have put it there.
     fn holder(&mut self, instance: &InstanceName, found: Option<&Pod>, now: Now) -> Found {
         let Some(pod) = found else { return Found::Nobody };
         let cancel = self.items.get(instance).is_some_and(|item| item.cancel);
         let object = Object::of(pod, observe::pod(pod, now.wall, cancel));
         let ours = match (&object, self.items.get(instance)) {
-            (Some(object), Some(item)) => object.belongs_to(item, self.install.as_deref()),
+            (Some(object), Some(item)) => object.is_of(item, self.install.as_deref()),
             _ => false,
         };
         if let (true, Some(key), Some(object)) = (ours, key_of(pod), object) {

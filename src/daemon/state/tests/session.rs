@@ -104,6 +104,45 @@ fn after_a_break_what_is_held_is_read_since_the_watches_may_have_died_with_the_l
 }
 
 #[test]
+fn an_object_that_lost_its_marks_while_it_ran_is_still_the_one_that_is_held() {
+    for mark in ["/metadata/labels/nymph.dev~1install", "/metadata/annotations/nymph.dev~1dispatch-id"] {
+        let (mut desk, case) = (Desk::connected(), Case::new());
+        desk.running(&case);
+        desk.say(ack(&case.instance, 2));
+        let stripped = |desk: &mut Desk, more| {
+            let mut pod = serde_json::to_value(desk.pod(&case, more)).expect("a Pod is JSON");
+            *pod.pointer_mut(mark).expect("the mark is there") = json!("x");
+            serde_json::from_value::<k8s_openapi::api::core::v1::Pod>(pod).expect("still a Pod")
+        };
+        let pod = stripped(&mut desk, running());
+        desk.applied(&pod);
+        let effects = desk.reconnect(vec![case.open(OpenPhase::Created, |open| open.seq = 2)]);
+        assert!(reports(&desk.answer(&effects, Ok(Some(&pod)))).is_empty(), "it runs as before: {mark}");
+        let pod = stripped(&mut desk, finished(0));
+        assert_eq!(seen(&desk.applied(&pod)).reason, Reason::Completed, "{mark}");
+    }
+}
+
+#[test]
+fn an_object_that_left_the_watches_by_its_label_is_read_until_it_ends() {
+    let (mut desk, case) = (Desk::connected(), Case::new());
+    let pod = desk.running(&case);
+    let stripped = |desk: &mut Desk, more| {
+        let mut pod = desk.pod(&case, more);
+        pod.metadata.labels.as_mut().expect("labels").remove(crate::types::LABEL_NODE);
+        pod
+    };
+    let effects = desk.left(Binding::Bound, &pod);
+    let still = stripped(&mut desk, running());
+    assert!(reports(&desk.answer(&effects, Ok(Some(&still)))).is_empty(), "it runs");
+    let effects = desk.pass(10);
+    assert_eq!(looks(&effects), 1);
+    let over = stripped(&mut desk, finished(0));
+    assert_eq!(seen(&desk.answer(&effects, Ok(Some(&over)))).reason, Reason::Completed);
+    assert_eq!(looks(&desk.pass(60)), 0, "what has ended is not read again");
+}
+
+#[test]
 fn what_was_not_acknowledged_is_sent_again_in_the_new_epoch() {
     let (mut desk, case) = (Desk::connected(), Case::new());
     desk.running(&case);
