@@ -153,13 +153,14 @@ rings_covered() {
   [ -z "$n" ] || printf '\nrequirements registered by tests that ran: %s\n' "$n"
 }
 
-# The last long run, for the record: date, machine, one object a ring.
+# The last long run of each ring, for the record: a file a ring, so that `--long` may be run in parts and gone on with later.
 rings_record() {
+  local row ring passed failed skipped seconds budget status why
   mkdir -p "$top/tests/results"
-  {
-    printf '{\n  "date": "%s",\n  "machine": "%s cores, %s, Linux %s",\n  "rings": [\n' \
-      "$(date -u +%Y-%m-%dT%H:%M:%SZ)" "$(nproc)" "$(awk '/MemTotal/ { printf "%d GiB", $2 / 1048576 + 0.5 }' /proc/meminfo)" "$(uname -r)"
-    printf '%s\n' "$@" | awk -F'|' '{ printf "%s    {\"ring\": \"%s\", \"passed\": %d, \"failed\": %d, \"skipped\": %d, \"seconds\": %d, \"result\": \"%s\"}", (NR > 1 ? ",\n" : ""), $1, $2, $3, $4, $5, $7 } END { print "" }'
-    printf '  ]\n}\n'
-  } >"$top/tests/results/long.json"
+  for row in "$@"; do
+    IFS='|' read -r ring passed failed skipped seconds budget status why <<<"$row"
+    printf '{\n  "ring": "%s",\n  "date": "%s",\n  "machine": "%s cores, %s GiB, Linux %s",\n  "commit": "%s",\n  "passed": %d,\n  "failed": %d,\n  "skipped": %d,\n  "seconds": %d,\n  "result": "%s"\n}\n' \
+      "$ring" "$(date -u +%Y-%m-%dT%H:%M:%SZ)" "$(nproc)" "$(awk '/MemTotal/ { printf "%d", $2 / 1048576 + 0.5 }' /proc/meminfo)" "$(uname -r)" \
+      "$(git -C "$top" rev-parse --short HEAD)" "$passed" "$failed" "$skipped" "$seconds" "$status" >"$top/tests/results/$ring.json"
+  done
 }
