@@ -23,7 +23,7 @@ First steps:
   lakeshore launch py hello.py               # runs it in the cluster and shows its output
 
 Settings: a flag wins over the environment, which wins over ~/.config/lakeshore/config.yaml
-(keys: server, token, token_file, namespace, ca_file).
+(keys: server, token, token_file, namespace, ca_file; files by their absolute paths).
 
 Exit codes: 0 done, 1 refused or a check failed, 2 wrong usage or value, 3 control plane not
 reachable or faulty, 130 Ctrl-C. `launch` exits with the script's own code, and with 125 when

@@ -60,7 +60,7 @@ pub(super) struct Args {
     /// Environment variable of the script; replaces the env of mode and provider as a whole. Repeatable
     #[arg(short, long, value_name = "NAME=VALUE")]
     env: Vec<String>,
-    /// Any other field of a launch; objects and lists as JSON: resources, tags, namespace (the Kubernetes one), workdir. Repeatable
+    /// Any other field of a launch; objects and lists as JSON: resources, tags, namespace (the Kubernetes one), workdir (host_path or none). Repeatable
     #[arg(short, long = "field", value_name = "NAME=VALUE")]
     fields: Vec<String>,
     /// Write control characters of the output to a terminal as they are

@@ -56,7 +56,10 @@ pub(super) async fn run(args: &Args, session: &Session) -> Result<(), Failure> {
         screen.note(&gap);
     } else if ending.bytes == 0 && args.offset == 0 {
         // Nothing on stdout may mean no output, or output that is lost or yet to come: say which.
-        screen.note(&format!("no output is kept; {}", if last.ended() { last.verdict() } else { format!("{id} is {}", last.progress()) }));
+        screen.note(&match last.ended() {
+            true => format!("no output is kept; {}", last.verdict()),
+            false => format!("no output yet; {id} is {}", last.progress()),
+        });
     }
     Ok(())
 }

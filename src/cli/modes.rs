@@ -43,8 +43,8 @@ pub(super) struct AddArgs {
     /// Name of the new mode
     #[arg(value_name = "NAME")]
     name: ResourceName,
-    /// A default: provider (which every mode has), image, namespace (the Kubernetes one), workdir; env, resources and tags as JSON
-    /// objects. Repeatable
+    /// A default: provider (which every mode has), image, namespace (the Kubernetes one), workdir (host_path or none); env
+    /// and resources as JSON objects. Repeatable
     #[arg(short, long = "field", value_name = "NAME=VALUE")]
     fields: Vec<String>,
     /// Replace a mode of that name

@@ -30,7 +30,8 @@ pub(super) enum Command {
     Remove(NameArgs),
     /// Ask each daemon of the provider whether a launch could work; creates nothing
     ///
-    /// Exits with 1 when a check fails on some daemon, or no daemon is connected.
+    /// The image is not judged: the cluster owner's policy does that at each launch. Exits with 1 when a check fails on some daemon, or
+    /// no daemon is connected.
     Test(NameArgs),
     /// List the instances of a provider, newest first
     Instances(NameArgs),
@@ -53,7 +54,7 @@ pub(super) struct AddArgs {
     /// What kind of target it is: Kube
     #[arg(long, value_name = "LAUNCHER")]
     launcher: String,
-    /// A setting: dispatch, cluster, image, namespace (the Kubernetes one), workdir; env, resources and tags as JSON objects. Repeatable
+    /// A setting: dispatch, cluster, image, namespace (the Kubernetes one), workdir (host_path or none); env and resources as JSON objects. Repeatable
     #[arg(short, long = "kwarg", value_name = "NAME=VALUE")]
     kwargs: Vec<String>,
     /// Replace a provider of that name

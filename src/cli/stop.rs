@@ -12,8 +12,9 @@ Examples:
   lakeshore stop lakeshore-0a1b2c3d
   lakeshore stop lakeshore-0a1b2c3d --wait
 
-The wish is kept until it is carried out, also while the daemon is away. Without --wait the
-command returns at once.";
+The script gets SIGTERM, and SIGKILL 30 s later; Python takes all of that unless the script
+handles SIGTERM. The wish is kept until it is carried out, also while the daemon is away. Without
+--wait the command returns at once. What has stopped by itself keeps its Pod.";
 
 /// Which instance.
 #[derive(Debug, clap::Args)]
@@ -32,13 +33,17 @@ pub(super) struct Args {
 /// Asks for the deletion.
 pub(super) async fn run(args: &Args, session: &Session) -> Result<(), Failure> {
     let id = args.instance.as_str();
-    let provider = match &args.provider {
-        Some(provider) => provider.as_str().to_owned(),
-        None => Instance::read(&session.client, session.client.get(&session.path(&["instances", id]), &[]).await?)?.provider_name,
+    let (provider, end) = match &args.provider {
+        Some(provider) => (provider.as_str().to_owned(), None),
+        None => {
+            let seen = Instance::read(&session.client, session.client.get(&session.path(&["instances", id]), &[]).await?)?;
+            let end = seen.ended().then(|| seen.verdict());
+            (seen.provider_name, end)
+        }
     };
     session.client.delete(&session.path(&["providers", &provider, "instances", id])).await?;
     if !args.wait {
-        note(&format!("{id} is asked to stop; `{}` shows how it goes", session.suggest("instances")));
+        note(&end.unwrap_or_else(|| format!("{id} is asked to stop; `{}` shows how it goes", session.suggest("instances"))));
         return Ok(());
     }
     let path = session.path(&["providers", &provider, "instances", id]).into_iter().map(str::to_owned).collect();

@@ -17,7 +17,7 @@ pub(super) const EXAMPLE: &str = "\
 Examples:
   lakeshore tokens create --data ./lakeshore-data --name me --admin    # the first, on the server
   lakeshore tokens create --name ci --namespace team-a --namespace team-b
-  lakeshore tokens revoke 3
+  lakeshore tokens revoke 5017cde40dc8b46d    # an id, as `lakeshore tokens list` shows it
 
 A token is shown once. --data needs access to the server's data folder, not a token.";
 

@@ -151,17 +151,17 @@ fn known(origin: Origin, fields: &Fields) -> Result<(), Invalid> {
     let Some(field) = fields.keys().find(|field| !origin.allows(field)) else { return Ok(()) };
     let shown: String = field.chars().take(64).collect();
     if LATER.contains(&field.as_str()) {
-        let message = format!("{shown} is not built in this release");
+        let message = "it is not built in this release".to_owned();
         return Err(Invalid { code: InvalidCode::FieldNotBuilt, field: shown, message, cure: Some("leave it out".into()) });
     }
     let place = match origin {
-        Origin::Provider => "a provider's kwargs",
-        Origin::Mode => "a mode's fields",
+        Origin::Provider => "a provider",
+        Origin::Mode => "a mode",
         Origin::Launch => "a launch",
     };
     let mut allowed: Vec<_> = SHARED.iter().chain(origin.own()).copied().filter(|name| *name != "name").collect();
     allowed.sort_unstable();
-    let message = format!("{shown:?} is not a field of {place}");
+    let message = format!("{place} has no such field");
     Err(Invalid { code: InvalidCode::UnknownField, field: shown, message, cure: Some(format!("use one of: {}", allowed.join(", "))) })
 }
 

@@ -219,6 +219,16 @@ fn an_empty_log_says_what_became_of_the_instance() {
     let ended = lakeshore(&["logs", ID]).to(&play.url()).run();
     assert_eq!((ended.code, ended.stdout()), (Some(0), ""));
     assert_eq!(ended.stderr, format!("no output is kept; {ID} stopped: lost (exit code unknown)\n"));
+    let play = Play::start(Script { states: vec![instance("starting", "image_pull", "", None)], ..Script::default() });
+    let waiting = lakeshore(&["logs", ID]).to(&play.url()).run();
+    assert_eq!(waiting.stderr, format!("no output yet; {ID} is starting: image_pull\n"));
+}
+
+#[test]
+fn stop_says_so_when_it_comes_too_late() {
+    let play = Play::start(Script { states: vec![instance("stopped", "completed", "", Some(0))], ..Script::default() });
+    let ended = lakeshore(&["stop", ID]).to(&play.url()).run();
+    assert_eq!((ended.code, ended.stderr), (Some(0), format!("{ID} stopped: completed (exit code 0)\n")));
 }
 
 #[test]

@@ -15,7 +15,7 @@ once, each with its cure.
 {{- end -}}
 {{- $policy := include "nymph.policy" . | fromYaml -}}
 {{- if has .Release.Namespace $policy.run_namespaces -}}
-{{- $wrong = append $wrong (printf "%q is the release namespace and a run namespace: launches beside the daemon could read its token. Set runNamespace.name (or policy.run_namespaces) to another namespace, or install with --namespace nymph-system" .Release.Namespace) -}}
+{{- $wrong = append $wrong (printf "%q is the release namespace and a run namespace: launches beside the daemon could read its token. Set runNamespace.name (or policy.run_namespaces) to another namespace, or install the release into one of its own" .Release.Namespace) -}}
 {{- end -}}
 {{- if not (has .Values.runNamespace.name $policy.run_namespaces) -}}
 {{- $wrong = append $wrong (printf "runNamespace.name %q is not in policy.run_namespaces (%s): add it there, or leave policy.run_namespaces out" .Values.runNamespace.name (join ", " $policy.run_namespaces)) -}}
