@@ -22,7 +22,7 @@ fn launches_under(kills: usize, kill: impl Fn(&mut World)) -> (World, Vec<String
 }
 
 fn rounds() -> usize {
-    if std::env::var_os("NYMPH_LONG").is_some_and(|v| !v.is_empty()) { 50 } else { 5 }
+    if std::env::var_os("NYMPH_LONG").is_some_and(|v| !v.is_empty()) { 20 } else { 5 }
 }
 
 /// Every answered launch is in the list, made at most once, and shows what the cluster shows.
