@@ -327,14 +327,18 @@ async fn a_log_comes_back_with_the_next_session_until_it_has_ended(store: &dyn S
 
 macro_rules! on_sqlite {
     ($($test:ident),* $(,)?) => {
-        mod sqlite {
+        on_sqlite!(@ sqlite, SqliteStore::start(exclusive).expect("it starts"), exclusive; $($test)*);
+        on_sqlite!(@ sqlite_inline, SqliteStore::inline(exclusive), exclusive; $($test)*);
+    };
+    (@ $module:ident, $store:expr, $exclusive:ident; $($test:ident)*) => {
+        mod $module {
             use super::*;
             $(
                 #[tokio::test]
                 async fn $test() {
                     let folder = tempfile::tempdir().expect("a folder");
-                    let store = open(folder.path());
-                    super::$test(&store).await;
+                    let $exclusive = ExclusiveStore::open(folder.path()).expect("it opens");
+                    super::$test(&$store).await;
                 }
             )*
         }

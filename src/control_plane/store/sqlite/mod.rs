@@ -6,188 +6,26 @@
 mod convert;
 mod directory;
 mod dispatches;
+mod engine;
+mod exclusive;
 mod log_rows;
 mod schema;
 mod sessions;
 
-use std::fs::{File, OpenOptions, TryLockError};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
-
 use futures_util::FutureExt;
 use jiff::Timestamp;
-use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
-use tokio::sync::{mpsc, oneshot};
+use rusqlite::Connection;
 
 use super::{
     Acceptance, Accepted, CallerToken, Cluster, DaemonRow, Deletion, Fence, Instance, InstanceFilter, Launched, LogProgress, Mode, NewLaunch, Offer,
-    OpenSession, OpenedSession, Place, Provider, Put, Refusal, Refused, Removal, Reply, Reported, Store, StoreError, TokenRow, Write,
+    OpenSession, OpenedSession, Place, Provider, Put, Refusal, Refused, Removal, Reply, Reported, Store, TokenRow, Write,
 };
 use crate::control_plane::tokens::TokenHash;
 use crate::types::{DispatchId, InstanceName};
 use crate::wire::{LogEndReason, Report};
 
-/// Writes that may wait for the writer's thread; each waiting one holds at most one dispatch of 2 MiB, most far less.
-const WRITE_QUEUE: usize = 128;
-/// Reading connections that are kept open between reads.
-const IDLE_READERS: usize = 4;
-/// How long a statement waits for a lock of another connection, such as a backup's.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
-
-type Job = Box<dyn FnOnce(&mut Connection) + Send>;
-
-/// Exclusive hold of a data folder, with its database open and up to date.
-#[derive(Debug)]
-pub(crate) struct ExclusiveStore {
-    connection: Connection,
-    file: PathBuf,
-    lock: File,
-}
-
-impl ExclusiveStore {
-    /// Takes the folder, which is made when it is missing, and opens the database in it.
-    ///
-    /// # Errors
-    /// [`StoreError::InUse`] when another process has the folder; [`StoreError::Folder`] or [`StoreError::Open`] otherwise.
-    pub(crate) fn open(folder: &Path) -> Result<Self, StoreError> {
-        let at = |path: &Path, source| StoreError::Folder { path: path.to_owned(), source };
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|error| at(folder, error))?;
-        let open = |path: &Path| OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
-        let lock_file = folder.join("lock");
-        let lock = open(&lock_file).map_err(|error| at(&lock_file, error))?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(StoreError::InUse { path: folder.to_owned() }),
-            Err(TryLockError::Error(error)) => return Err(at(&lock_file, error)),
-        }
-        let file = folder.join("lakeshore.db");
-        drop(open(&file).map_err(|error| at(&file, error))?); // so that it and the files beside it are readable by their owner only
-        let failed = |doing| {
-            let path = file.clone();
-            move |source| StoreError::Open { doing, path, source }
-        };
-        let mut connection = Connection::open(&file).map_err(failed("open the database"))?;
-        prepare(&connection).map_err(failed("read the database"))?;
-        schema::migrate(&mut connection, &file).map_err(failed("bring up to date the database"))?;
-        Ok(Self { connection, file, lock })
-    }
-
-    /// Stores a caller token, without a server.
-    ///
-    /// # Errors
-    /// [`StoreError::Database`].
-    pub(crate) fn create_token(&mut self, token: &TokenRow) -> Result<Put, StoreError> {
-        transact(&mut self.connection, "create a token", |tx| directory::create_token(tx, token))
-    }
-}
-
-fn prepare(connection: &Connection) -> rusqlite::Result<()> {
-    connection.busy_timeout(BUSY_TIMEOUT)?;
-    connection.pragma_update(None, "journal_mode", "WAL")?;
-    connection.pragma_update(None, "synchronous", "FULL")?;
-    connection.pragma_update(None, "foreign_keys", true)?;
-    connection.set_prepared_statement_cache_capacity(64);
-    Ok(())
-}
-
-fn transact<T>(
-    connection: &mut Connection,
-    doing: &'static str,
-    work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>,
-) -> Result<T, StoreError> {
-    let run = |connection: &mut Connection| {
-        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let answer = work(&transaction)?;
-        transaction.commit()?;
-        Ok(answer)
-    };
-    run(connection).map_err(|source| StoreError::Database { doing, source })
-}
-
-/// Connections that only read.
-#[derive(Debug)]
-struct Readers {
-    file: PathBuf,
-    idle: Mutex<Vec<Connection>>,
-}
-
-impl Readers {
-    fn read<T>(&self, doing: &'static str, work: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, StoreError> {
-        let failed = |source| StoreError::Database { doing, source };
-        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let connection = match idle {
-            Some(connection) => connection,
-            None => self.open().map_err(failed)?,
-        };
-        let answer = work(&connection).map_err(failed);
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        if idle.len() < IDLE_READERS {
-            idle.push(connection);
-        }
-        answer
-    }
-
-    fn open(&self) -> rusqlite::Result<Connection> {
-        let connection = Connection::open_with_flags(&self.file, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
-        connection.busy_timeout(BUSY_TIMEOUT)?;
-        connection.set_prepared_statement_cache_capacity(64);
-        Ok(connection)
-    }
-}
-
-/// The store of a running server.
-#[derive(Clone, Debug)]
-pub(crate) struct SqliteStore {
-    writer: mpsc::Sender<Job>,
-    readers: Arc<Readers>,
-}
-
-impl SqliteStore {
-    /// Starts the writer's thread over a folder that is held. The folder is let go when the last clone is dropped and what was
-    /// queued is written.
-    ///
-    /// # Errors
-    /// [`StoreError::Folder`] when no thread can be started.
-    pub(crate) fn start(exclusive: ExclusiveStore) -> Result<Self, StoreError> {
-        let ExclusiveStore { mut connection, file, lock } = exclusive;
-        let (writer, mut jobs) = mpsc::channel::<Job>(WRITE_QUEUE);
-        let run = move || {
-            while let Some(job) = jobs.blocking_recv() {
-                job(&mut connection);
-            }
-            drop(connection);
-            drop(lock); // in this order: nobody else may open the file before the last write is in it
-        };
-        let failed = |source| StoreError::Folder { path: file.clone(), source };
-        std::thread::Builder::new().name("store".into()).spawn(run).map_err(failed)?;
-        Ok(Self { writer, readers: Arc::new(Readers { file, idle: Mutex::default() }) })
-    }
-
-    fn write<T: Send + 'static>(
-        &self,
-        doing: &'static str,
-        work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T> + Send + 'static,
-    ) -> Reply<'_, T> {
-        async move {
-            let (answer, answered) = oneshot::channel();
-            let job: Job = Box::new(move |connection| drop(answer.send(transact(connection, doing, work)))); // the asker may have gone
-            self.writer.send(job).await.map_err(|_| StoreError::Closed { doing })?;
-            answered.await.map_err(|_| StoreError::Closed { doing })?
-        }
-        .boxed()
-    }
-
-    fn read<T: Send + 'static>(&self, doing: &'static str, work: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static) -> Reply<'_, T> {
-        let readers = Arc::clone(&self.readers);
-        async move {
-            let answer = tokio::task::spawn_blocking(move || readers.read(doing, work)).await;
-            answer.unwrap_or(Err(StoreError::Closed { doing }))
-        }
-        .boxed()
-    }
-}
+pub(crate) use engine::SqliteStore;
+pub(crate) use exclusive::ExclusiveStore;
 
 impl Store for SqliteStore {
     fn create_cluster(&self, cluster: Cluster, enrolment: String, hash: TokenHash) -> Reply<'_, Put> {
@@ -343,22 +181,5 @@ impl Store for SqliteStore {
 
     fn ping(&self) -> Reply<'_, ()> {
         self.write("check the database", |tx| tx.query_row("SELECT 1", [], |_| Ok(())))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::error::Chain;
-
-    #[test]
-    fn a_file_that_is_no_database_is_named_and_its_fault_is_said_once() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let file = folder.path().join("lakeshore.db");
-        std::fs::write(&file, "certainly not a database, and longer than a header of one hundred bytes".repeat(9)).expect("it is written");
-        let error = ExclusiveStore::open(folder.path()).expect_err("it is no database");
-        let text = Chain(&error).to_string();
-        assert!(text.contains(&file.display().to_string()), "{text}");
-        assert_eq!(text.matches("not a database").count(), 1, "{text}");
     }
 }

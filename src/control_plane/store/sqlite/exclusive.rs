@@ -1,0 +1,82 @@
+//! The data folder: one process at a time, one database in it, up to date.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rusqlite::Connection;
+
+use super::engine::{BUSY_TIMEOUT, transact};
+use super::{directory, schema};
+use crate::control_plane::store::{Put, StoreError, TokenRow};
+
+/// Exclusive hold of a data folder, with its database open and up to date.
+#[derive(Debug)]
+pub(crate) struct ExclusiveStore {
+    pub(super) connection: Connection,
+    pub(super) file: PathBuf,
+    pub(super) lock: File,
+}
+
+impl ExclusiveStore {
+    /// Takes the folder, which is made when it is missing, and opens the database in it.
+    ///
+    /// # Errors
+    /// [`StoreError::InUse`] when another process has the folder; [`StoreError::Folder`] or [`StoreError::Open`] otherwise.
+    pub(crate) fn open(folder: &Path) -> Result<Self, StoreError> {
+        let at = |path: &Path, source| StoreError::Folder { path: path.to_owned(), source };
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|error| at(folder, error))?;
+        let open = |path: &Path| OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
+        let lock_file = folder.join("lock");
+        let lock = open(&lock_file).map_err(|error| at(&lock_file, error))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(StoreError::InUse { path: folder.to_owned() }),
+            Err(TryLockError::Error(error)) => return Err(at(&lock_file, error)),
+        }
+        let file = folder.join("lakeshore.db");
+        drop(open(&file).map_err(|error| at(&file, error))?); // so that it and the files beside it are readable by their owner only
+        let failed = |doing| {
+            let path = file.clone();
+            move |source| StoreError::Open { doing, path, source }
+        };
+        let mut connection = Connection::open(&file).map_err(failed("open the database"))?;
+        prepare(&connection).map_err(failed("read the database"))?;
+        schema::migrate(&mut connection, &file).map_err(failed("bring up to date the database"))?;
+        Ok(Self { connection, file, lock })
+    }
+
+    /// Stores a caller token, without a server.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub(crate) fn create_token(&mut self, token: &TokenRow) -> Result<Put, StoreError> {
+        transact(&mut self.connection, "create a token", |tx| directory::create_token(tx, token))
+    }
+}
+
+fn prepare(connection: &Connection) -> rusqlite::Result<()> {
+    connection.busy_timeout(BUSY_TIMEOUT)?;
+    connection.pragma_update(None, "journal_mode", "WAL")?;
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    connection.pragma_update(None, "foreign_keys", true)?;
+    connection.set_prepared_statement_cache_capacity(64);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Chain;
+
+    #[test]
+    fn a_file_that_is_no_database_is_named_and_its_fault_is_said_once() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("lakeshore.db");
+        std::fs::write(&file, "certainly not a database, and longer than a header of one hundred bytes".repeat(9)).expect("it is written");
+        let error = ExclusiveStore::open(folder.path()).expect_err("it is no database");
+        let text = Chain(&error).to_string();
+        assert!(text.contains(&file.display().to_string()), "{text}");
+        assert_eq!(text.matches("not a database").count(), 1, "{text}");
+    }
+}
