@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::types::NodeName;
+use super::store::column;
+use crate::types::Placement;
 use crate::wire::NodeFacts;
 
 /// Conditions that, when `True`, say that the node should get nothing more.
@@ -28,11 +29,11 @@ pub(crate) fn obstacle(facts: &NodeFacts) -> Option<String> {
 }
 
 /// Splits live daemons' nodes into those that may get a launch and the obstacles of the others.
-pub(crate) fn eligible<'a>(live: impl IntoIterator<Item = &'a NodeFacts>) -> (Vec<NodeName>, Vec<String>) {
+pub(crate) fn eligible<'a>(live: impl IntoIterator<Item = &'a NodeFacts>) -> (Vec<Placement>, Vec<String>) {
     let (mut nodes, mut obstacles) = (Vec::new(), Vec::new());
     for facts in live {
         match obstacle(facts) {
-            None => nodes.push(facts.name.clone()),
+            None => nodes.push(Placement::Node(facts.name.clone())),
             Some(why) => obstacles.push(format!("{}: {why}", facts.name)),
         }
     }
@@ -40,8 +41,8 @@ pub(crate) fn eligible<'a>(live: impl IntoIterator<Item = &'a NodeFacts>) -> (Ve
 }
 
 /// The candidate with the fewest open instances; of several, the first by name, so that the choice can be explained.
-pub(crate) fn least_loaded<'a>(candidates: &'a [NodeName], open: &BTreeMap<String, u64>) -> Option<&'a NodeName> {
-    candidates.iter().min_by_key(|node| (open.get(node.as_str()).copied().unwrap_or(0), node.as_str()))
+pub(crate) fn least_loaded<'a>(candidates: &'a [Placement], open: &BTreeMap<String, u64>) -> Option<&'a Placement> {
+    candidates.iter().min_by_key(|place| (open.get(column(place)).copied().unwrap_or(0), column(place)))
 }
 
 #[cfg(test)]
@@ -78,16 +79,16 @@ mod tests {
             assert_eq!(obstacle(facts).as_deref(), *expected, "{}", facts.name);
         }
         let (nodes, obstacles) = eligible(table.iter().map(|(facts, _)| facts));
-        assert_eq!(nodes.iter().map(NodeName::as_str).collect::<Vec<_>>(), ["ready", "unread", "soft"]);
+        assert_eq!(nodes.iter().map(column).collect::<Vec<_>>(), ["ready", "unread", "soft"]);
         assert_eq!(obstacles.len(), 5);
     }
 
     #[test]
     fn the_node_with_the_fewest_open_instances_is_chosen_and_ties_go_by_name() {
-        let nodes: Vec<NodeName> = ["b", "a", "c"].iter().map(|name| name.parse().expect("a node name")).collect();
+        let nodes: Vec<Placement> = ["b", "a", "c"].iter().map(|name| Placement::Node(name.parse().expect("a node name"))).collect();
         let choose = |open: &[(&str, u64)]| {
             let open = open.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
-            least_loaded(&nodes, &open).map(NodeName::as_str)
+            least_loaded(&nodes, &open).map(column)
         };
         assert_eq!(choose(&[]), Some("a"));
         assert_eq!(choose(&[("a", 2), ("b", 1), ("c", 1)]), Some("b"));

@@ -8,7 +8,7 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::handshake::server::{Request, Response};
 
 use super::*;
-use crate::types::{Attempt, DispatchId};
+use crate::types::{Attempt, DispatchId, Placement};
 use crate::wire::{DispatchEnvelope, Welcome};
 
 /// A daemon's link, and the listener that it dials.
@@ -149,7 +149,8 @@ async fn messages_and_dispatches_become_events_of_their_link() {
     socket.send(Message::text(r#"{"type":"of_a_later_release"}"#)).await.expect("the daemon reads");
     let dispatch_id = DispatchId::from_random([1; 16]);
     let instance = dispatch_id.instance_name(Attempt(1));
-    let envelope = DispatchEnvelope { dispatch_id, attempt: Attempt(1), instance, accepted_before: false };
+    let (install, placement) = ("c1-0".to_owned(), Placement::Cluster);
+    let envelope = DispatchEnvelope { dispatch_id, attempt: Attempt(1), instance, install, placement, accepted_before: false };
     let frame = Binary::Dispatch(envelope.clone(), Bytes::from_static(b"work")).encode().expect("it fits");
     socket.send(Message::binary(frame)).await.expect("the daemon reads");
     match bench.event().await {

@@ -6,6 +6,7 @@
 mod ids;
 mod name;
 mod nearest;
+mod placement;
 mod slug;
 mod state;
 
@@ -13,6 +14,7 @@ pub(crate) use ids::hex;
 pub use ids::{Attempt, DispatchId, InvalidId};
 pub use name::{ImageRef, InstanceName, InvalidName, KubeName, KubeNamespace, NodeName, ResourceName};
 pub use nearest::nearest;
+pub use placement::{Placement, Role};
 pub use slug::{MAX_LABEL_VALUE, label_key, label_value, slug};
 pub use state::{Observation, Reason, State, advance};
 

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::{MAX_BINARY, ResumePoint};
-use crate::types::{Attempt, DispatchId, InstanceName};
+use crate::types::{Attempt, DispatchId, InstanceName, Placement};
 
 const VERSION: u8 = 1;
 const KIND_DISPATCH: u8 = 1;
@@ -32,6 +32,10 @@ pub struct DispatchEnvelope {
     pub attempt: Attempt,
     /// The name of the object it makes; must be the one derived from the two above.
     pub instance: InstanceName,
+    /// The enrolment that it is meant for.
+    pub install: String,
+    /// The place that it is meant for: nobody else may take it.
+    pub placement: Placement,
     /// The control plane has already heard `accepted` for it: it must not be created again.
     #[serde(default)]
     pub accepted_before: bool,
@@ -132,7 +136,14 @@ mod tests {
     fn envelope() -> DispatchEnvelope {
         let dispatch_id = DispatchId::from_random([1; 16]);
         let instance = dispatch_id.instance_name(Attempt(1));
-        DispatchEnvelope { dispatch_id, attempt: Attempt(1), instance, accepted_before: false }
+        DispatchEnvelope {
+            dispatch_id,
+            attempt: Attempt(1),
+            instance,
+            install: "c1-0".into(),
+            placement: Placement::Node("n1".parse().expect("a node name")),
+            accepted_before: false,
+        }
     }
 
     proptest! {

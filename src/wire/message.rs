@@ -6,7 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::ResumePoint;
-use crate::types::{Attempt, DispatchId, InstanceName, NodeName, Observation};
+use crate::types::{Attempt, DispatchId, InstanceName, NodeName, Observation, Role};
 
 /// Daemon → control plane.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -63,6 +63,8 @@ pub enum ToControlPlane {
     },
     /// The node's facts changed.
     NodeFacts(NodeFacts),
+    /// The cluster's signing keys changed. Taken only from a daemon that proved itself with the old ones.
+    Keys(ClusterKeys),
 }
 
 /// Control plane → daemon.
@@ -139,15 +141,19 @@ pub enum ToDaemon {
 pub struct Hello {
     /// Release of the daemon.
     pub version: String,
-    /// `node` or `cluster`.
-    pub role: String,
+    /// What it answers for; must be the handshake's.
+    pub role: Role,
     /// UID of the namespace `kube-system`, which names the cluster; `None` without the right to read it.
     #[serde(default)]
     pub cluster_uid: Option<String>,
     /// This daemon process; a new value means that it restarted.
     pub boot_id: String,
-    /// The node.
-    pub node: NodeFacts,
+    /// The node; a daemon of role `cluster` has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<NodeFacts>,
+    /// Keys by which the cluster signs ServiceAccount tokens; `None` when they could not be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keys: Option<ClusterKeys>,
     /// SHA-256 of the policy file in force, in hex.
     pub policy_digest: String,
     /// What this daemon can do beyond version 1; none yet.
@@ -156,6 +162,15 @@ pub struct Hello {
     /// Objects of ours that the daemon sees or has promised to make.
     #[serde(default)]
     pub held: Vec<HeldItem>,
+}
+
+/// Keys by which a cluster signs ServiceAccount tokens, as its API server publishes them to every ServiceAccount.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClusterKeys {
+    /// Issuer, as the discovery document names it: `iss` of the tokens.
+    pub issuer: String,
+    /// The key set (RFC 7517), verbatim.
+    pub jwks: serde_json::Value,
 }
 
 /// Facts about the node, for placement.

@@ -41,15 +41,19 @@ pub use dispatch::{Caller, Dispatch, EnvVar, InvalidDispatch, LaunchDispatch, MA
 pub use frame::{Binary, BinaryError, DispatchEnvelope, LogChunk};
 pub use heartbeat::{Beat, HEARTBEAT_INTERVAL, Heartbeat, MISSED_BEATS};
 pub use message::{
-    Ack, CheckItem, Close, CloseCode, HeldItem, Hello, LogEndReason, NodeFacts, OpenItem, OpenPhase, Rejection, RejectionCode, Report, Taint,
-    ToControlPlane, ToDaemon, Welcome,
+    Ack, CheckItem, Close, CloseCode, ClusterKeys, HeldItem, Hello, LogEndReason, NodeFacts, OpenItem, OpenPhase, Rejection, RejectionCode, Report,
+    Taint, ToControlPlane, ToDaemon, Welcome,
 };
 pub use resume::ResumePoint;
 
 /// Websocket subprotocol of version 1.
 pub const SUBPROTOCOL: &str = "nymph.v1";
-/// Handshake header that names the daemon's node.
+/// Handshake header that names the daemon's node; absent with role `cluster`.
 pub const NODE_HEADER: &str = "x-nymph-node";
+/// Handshake header that names the daemon's role; absent means `node`.
+pub const ROLE_HEADER: &str = "x-nymph-role";
+/// Handshake header that carries the daemon's projected ServiceAccount token, the proof of who it is.
+pub const IDENTITY_HEADER: &str = "x-nymph-identity";
 /// Path that daemons dial on the control plane.
 pub const CONNECT_PATH: &str = "/v1/daemon/connect";
 /// Longest text frame, in bytes.

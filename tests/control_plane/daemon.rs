@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
 use jiff::Timestamp;
-use nymph::types::{Observation, Reason, State};
+use nymph::types::{Observation, Reason, Role, State};
 use nymph::wire::{
     self, Binary, Close, Dispatch, DispatchEnvelope, Hello, LogChunk, LogEndReason, NodeFacts, Rejection, RejectionCode, Report, ResumePoint,
     ToControlPlane, ToDaemon, Welcome, Work,
@@ -84,10 +84,11 @@ pub(crate) fn facts(node: &str) -> NodeFacts {
 pub(crate) fn hello(facts: NodeFacts) -> ToControlPlane {
     ToControlPlane::Hello(Box::new(Hello {
         version: "0.1.0".into(),
-        role: "node".into(),
+        role: Role::Node,
         cluster_uid: Some("cluster-uid".into()),
         boot_id: "boot".into(),
-        node: facts,
+        node: Some(facts),
+        keys: None,
         policy_digest: "ab".repeat(32),
         capabilities: vec![],
         held: vec![],

@@ -37,7 +37,14 @@ async fn work(address: String, token: String, cluster: Arc<Mutex<Cluster>>, even
         };
         for item in daemon.welcome.open.clone() {
             let observation = if locked().has(&item.instance) { completed() } else { seen(State::Stopped, Reason::Lost) };
-            let envelope = DispatchEnvelope { dispatch_id: item.dispatch_id, attempt: item.attempt, instance: item.instance, accepted_before: true };
+            let envelope = DispatchEnvelope {
+                dispatch_id: item.dispatch_id,
+                attempt: item.attempt,
+                instance: item.instance,
+                install: "c1-0".into(),
+                placement: nymph::types::Placement::Cluster,
+                accepted_before: true,
+            };
             daemon.try_report(&envelope, item.seq + 1, observation).await;
         }
         let mut offered: HashMap<String, DispatchEnvelope> = HashMap::new();

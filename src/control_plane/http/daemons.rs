@@ -14,10 +14,10 @@ pub(super) async fn list(_: Admin, State(app): AppState) -> Result<Json<Value>, 
     for row in app.store.daemons().await? {
         let session = app.hub.session(&row.place);
         // Of a node whose daemon is away, or may not read it, nothing is known: `null`, which is neither yes nor no.
-        let facts = session.as_ref().map(|session| session.facts()).filter(|facts| !facts.conditions.is_empty());
+        let facts = session.as_ref().and_then(|session| session.facts()).filter(|facts| !facts.conditions.is_empty());
         shown.push(json!({
             "cluster": row.place.cluster,
-            "node": row.place.node,
+            "node": row.place.placement.node(),
             "role": row.role,
             "version": row.version,
             "connected": session.is_some(),

@@ -17,7 +17,7 @@ use super::{ApiError, App, AppState, Code, modes, providers};
 use crate::control_plane::launch::{self, Fields, Resolved};
 use crate::control_plane::placement;
 use crate::control_plane::store::{Idempotency, Instance, Launched, NewLaunch, Phase, Provider};
-use crate::types::{Attempt, DispatchId, NodeName};
+use crate::types::{Attempt, DispatchId, MAX_LABEL_VALUE, NodeName, Placement};
 use crate::wire::{Binary, DispatchEnvelope};
 
 /// Header that makes a caller's retry safe.
@@ -66,12 +66,12 @@ fn idempotency(headers: &HeaderMap, caller: &Caller, body: &[u8]) -> Result<Opti
 }
 
 /// Nodes that may get the launch. Empty is no error yet: a retry of what is stored needs no node.
-async fn candidates(app: &App, provider: &Provider, named: Option<&NodeName>) -> Result<Result<Vec<NodeName>, ApiError>, ApiError> {
+async fn candidates(app: &App, provider: &Provider, named: Option<&NodeName>) -> Result<Result<Vec<Placement>, ApiError>, ApiError> {
     let cluster = &provider.cluster;
     let facts = app.hub.facts(cluster);
     if let Some(node) = named {
         if facts.iter().any(|facts| facts.name == *node) {
-            return Ok(Ok(vec![node.clone()]));
+            return Ok(Ok(vec![Placement::Node(node.clone())]));
         }
         let known = app.store.daemon(cluster.clone(), node.as_str().to_owned()).await?.is_some();
         let error = match known {
@@ -123,7 +123,7 @@ async fn carry_out(
     };
     let row = match app.store.launch(new).await? {
         Launched::New(row) => {
-            tracing::info!(dispatch = %row.dispatch_id, instance = %row.name, node = %row.place.node, ns = %row.namespace, provider = %row.provider, "Launch stored");
+            tracing::info!(dispatch = %row.dispatch_id, instance = %row.name, node = %row.place.placement, ns = %row.namespace, provider = %row.provider, "Launch stored");
             app.hub.offer(&row.place);
             row
         }
@@ -148,8 +148,14 @@ async fn carry_out(
 /// Refuses at the door what could never be sent.
 fn fits(dispatch_id: &DispatchId, payload: &[u8]) -> Result<(), ApiError> {
     let attempt = Attempt(u32::MAX);
-    let envelope =
-        DispatchEnvelope { dispatch_id: dispatch_id.clone(), attempt, instance: dispatch_id.instance_name(attempt), accepted_before: false };
+    let envelope = DispatchEnvelope {
+        dispatch_id: dispatch_id.clone(),
+        attempt,
+        instance: dispatch_id.instance_name(attempt),
+        install: "x".repeat(MAX_LABEL_VALUE),
+        placement: Placement::Cluster,
+        accepted_before: false,
+    };
     let encoded = Binary::Dispatch(envelope, payload.to_vec().into()).encode();
     encoded.map(drop).map_err(|error| ApiError::new(Code::BodyTooLarge, format!("the launch is too large to send to a daemon: {error}")))
 }

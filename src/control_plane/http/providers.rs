@@ -170,7 +170,7 @@ pub(super) async fn test(caller: Caller, State(app): AppState, Path((namespace, 
     let provider = visible(&app, &caller, &namespace, &name).await?;
     let live = app.hub.live(&provider.cluster);
     let checks = live.iter().map(|session| async {
-        let node = session.place().node.clone();
+        let node = session.place().placement.node().cloned();
         let Some(items) = session.check(app.launch_wait).await else {
             let items = [json!({ "name": "answer", "ok": false, "message": "the daemon did not answer in time" })];
             return (false, json!({ "node": node, "connected": true, "ok": false, "items": items }));
@@ -185,6 +185,6 @@ pub(super) async fn test(caller: Caller, State(app): AppState, Path((namespace, 
     }
     let known = app.store.daemons().await?;
     let away = known.iter().filter(|row| row.place.cluster == provider.cluster && !live.iter().any(|session| *session.place() == row.place));
-    daemons.extend(away.map(|row| json!({ "node": row.place.node, "connected": false, "ok": false, "items": [] })));
+    daemons.extend(away.map(|row| json!({ "node": row.place.placement.node(), "connected": false, "ok": false, "items": [] })));
     Ok(Json(json!({ "ok": all_ok, "daemons": daemons })))
 }

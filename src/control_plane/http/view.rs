@@ -36,22 +36,22 @@ pub(super) struct Reach {
 /// Overlays what is known with a wish to delete and with the daemon's absence. A wish shows first: it was answered with 204.
 pub(super) fn shown(row: &Instance, reach: Reach, stale_after: Duration) -> Shown {
     let known = Shown { state: row.seen.state, reason: row.seen.reason, message: row.seen.message.clone() };
-    let node = &row.place.node;
+    let whose = row.place.placement.whose();
     match row.phase {
         Phase::Ended => known,
-        Phase::Queued if reach.connected => Shown { message: format!("waiting for the daemon of node {node}"), ..known },
-        Phase::Queued => Shown { message: format!("waiting for the daemon of node {node}, which is not connected"), ..known },
+        Phase::Queued if reach.connected => Shown { message: format!("waiting for the daemon of {whose}"), ..known },
+        Phase::Queued => Shown { message: format!("waiting for the daemon of {whose}, which is not connected"), ..known },
         Phase::Accepted | Phase::Created if row.delete_requested && known.state != State::Stopping => {
             let message = match reach.connected {
                 true => "the deletion was asked for and is not confirmed yet".to_owned(),
-                false => format!("the deletion was asked for; the daemon of node {node} is not connected and will be told when it is"),
+                false => format!("the deletion was asked for; the daemon of {whose} is not connected and will be told when it is"),
             };
             let reason = if known.reason == Reason::DeleteRefused { Reason::DeleteRefused } else { Reason::DeletedByRequest };
             Shown { state: State::Stopping, reason, message }
         }
         Phase::Accepted | Phase::Created if !row.delete_requested && !reach.connected && reach.away > stale_after => {
             let message =
-                format!("the daemon of node {node} was last heard {} s ago; last known: {} ({})", reach.away.as_secs(), known.state, known.reason);
+                format!("the daemon of {whose} was last heard {} s ago; last known: {} ({})", reach.away.as_secs(), known.state, known.reason);
             Shown { state: State::Unknown, reason: Reason::DaemonUnreachable, message }
         }
         Phase::Accepted | Phase::Created => known,
@@ -91,7 +91,7 @@ impl<'a> Reaches<'a> {
             "startedAt": row.seen.started_at.map(time),
             "finishedAt": row.seen.finished_at.map(time),
             "observedAt": time(row.seen.observed_at),
-            "node": row.place.node,
+            "node": row.place.placement.node(),
             "kubernetesNamespace": row.kube_namespace,
             "dispatchId": row.dispatch_id,
             "requestedBy": row.requested_by,

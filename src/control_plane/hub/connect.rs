@@ -16,8 +16,8 @@ use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 use super::conversation;
 use crate::control_plane::http::{ApiError, App, Code};
 use crate::control_plane::tokens::{TokenHash, TokenKind};
-use crate::types::NodeName;
-use crate::wire::{MAX_BINARY, NODE_HEADER, SUBPROTOCOL};
+use crate::types::Placement;
+use crate::wire::{MAX_BINARY, NODE_HEADER, ROLE_HEADER, SUBPROTOCOL};
 
 /// Read and write buffers of a socket, in bytes: there is one of each for every connected daemon.
 const BUFFER: usize = 4 << 10;
@@ -27,7 +27,7 @@ const MAX_WRITE_BUFFER: usize = MAX_BINARY + (256 << 10);
 /// What a daemon says before its upgrade. Checked after its token: a stranger learns nothing of what else is wrong.
 struct Handshake {
     token: Option<TokenHash>,
-    node: Option<NodeName>,
+    placement: Option<Placement>,
     common_version: bool,
     response: Result<Response, String>,
 }
@@ -39,10 +39,19 @@ impl Handshake {
         let offered = header(SEC_WEBSOCKET_PROTOCOL.as_str()).unwrap_or_default();
         Self {
             token: token.and_then(|token| TokenKind::Enrolment.hash(token.trim())),
-            node: header(NODE_HEADER).and_then(|value| value.parse().ok()),
+            placement: placement(header(ROLE_HEADER), header(NODE_HEADER)),
             common_version: offered.split(',').any(|name| name.trim() == SUBPROTOCOL),
             response: create_response_with_body(request, Body::empty).map_err(|error| error.to_string()),
         }
+    }
+}
+
+/// What the two headers say of the daemon's place; `None` when they make no sense together.
+fn placement(role: Option<&str>, node: Option<&str>) -> Option<Placement> {
+    match (role.unwrap_or("node"), node) {
+        ("node", Some(node)) => node.parse().ok().map(Placement::Node),
+        ("cluster", None) => Some(Placement::Cluster),
+        _ => None,
     }
 }
 
@@ -51,13 +60,16 @@ pub(crate) async fn connect(State(app): State<Arc<App>>, mut request: Request) -
     if request.headers().contains_key(ORIGIN) {
         return Err(ApiError::new(Code::BrowserRefused, "this path is for daemons; a request with an Origin comes from a browser"));
     }
-    let Handshake { token, node, common_version, response } = Handshake::read(&request);
+    let Handshake { token, placement, common_version, response } = Handshake::read(&request);
     let unknown = || {
         ApiError::new(Code::Unauthorized, "the enrolment token is missing, malformed, unknown or revoked")
             .cure("make one with `lakeshore clusters enroll NAME` and put it into the daemon's token file")
     };
     let cluster = app.store.cluster_by_token(token.ok_or_else(unknown)?, Timestamp::now()).await?.ok_or_else(unknown)?;
-    let node = node.ok_or_else(|| ApiError::new(Code::BadHandshake, format!("the header {NODE_HEADER} must name the daemon's node")))?;
+    let placement = placement.ok_or_else(|| {
+        let detail = format!("the header {NODE_HEADER} must name the daemon's node, or {ROLE_HEADER} say that it is the cluster's");
+        ApiError::new(Code::BadHandshake, detail)
+    })?;
     if !common_version {
         let detail = format!("no common protocol version: this control plane speaks {SUBPROTOCOL}");
         return Err(ApiError::new(Code::BadHandshake, detail).cure("use releases of the daemon and the control plane that overlap"));
@@ -69,7 +81,7 @@ pub(crate) async fn connect(State(app): State<Arc<App>>, mut request: Request) -
     app.hub.spawn(async move {
         let upgraded = match upgrade.await {
             Ok(upgraded) => upgraded,
-            Err(error) => return tracing::warn!(node = %node, error = %error, "A daemon's upgrade failed"),
+            Err(error) => return tracing::warn!(node = %placement, error = %error, "A daemon's upgrade failed"),
         };
         let config = WebSocketConfig::default()
             .read_buffer_size(BUFFER)
@@ -78,7 +90,7 @@ pub(crate) async fn connect(State(app): State<Arc<App>>, mut request: Request) -
             .max_message_size(Some(MAX_BINARY))
             .max_frame_size(Some(MAX_BINARY));
         let socket = WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Server, Some(config)).await;
-        conversation::run(hub, cluster, node, socket).await;
+        conversation::run(hub, cluster, placement, socket).await;
     });
     Ok(response)
 }

@@ -16,7 +16,7 @@ use super::session::Session;
 use super::{Hub, ingest, receive};
 use crate::control_plane::store::{Cluster, Fence, Instance, OpenSession, Phase, Place, StoreError};
 use crate::error::Chain;
-use crate::types::NodeName;
+use crate::types::Placement;
 use crate::wire::{self, Close, CloseCode, HEARTBEAT_INTERVAL, Hello, OpenItem, OpenPhase, ToControlPlane, ToDaemon, Welcome};
 
 /// How long a daemon may take to say `hello` after its upgrade.
@@ -43,13 +43,13 @@ impl From<StoreError> for End {
 }
 
 /// Runs a session of a daemon whose token and node name were read in the handshake.
-pub(super) async fn run<S>(hub: Arc<Hub>, cluster: Cluster, node: NodeName, socket: WebSocketStream<S>)
+pub(super) async fn run<S>(hub: Arc<Hub>, cluster: Cluster, placement: Placement, socket: WebSocketStream<S>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let (sink, mut stream) = socket.split();
-    let place = Place { cluster: cluster.name.clone(), node };
-    let hello = match timeout(HELLO_TIMEOUT, read_hello(&mut stream, &place.node)).await {
+    let place = Place { cluster: cluster.name.clone(), placement };
+    let hello = match timeout(HELLO_TIMEOUT, read_hello(&mut stream, &place.placement)).await {
         Ok(Ok(hello)) => hello,
         Ok(Err(End::Protocol(message))) => return refuse(sink, &mut stream, &place, message).await,
         Ok(Err(End::Gone | End::Store(_))) => return,
@@ -58,11 +58,11 @@ where
     let opening = OpenSession { place: place.clone(), hello: hello.clone(), now: Timestamp::now() };
     let opened = match hub.store.open_session(opening).await {
         Ok(opened) => opened,
-        Err(error) => return tracing::error!(node = %place.node, error = %Chain(&error), "A session cannot be opened"),
+        Err(error) => return tracing::error!(node = %place.placement, error = %Chain(&error), "A session cannot be opened"),
     };
     let (sender, receiver) = mpsc::channel(OUTBOX);
     let fence = Fence { place, epoch: opened.epoch };
-    let session = Arc::new(Session::new(fence, hello.node.clone(), sender, hub.stop.child_token()));
+    let session = Arc::new(Session::new(fence, cluster.install.clone(), hello.node.clone(), sender, hub.stop.child_token()));
     // A session that ends early, by a panic too, must not keep its successor waiting.
     let finished = session.finished().clone().drop_guard();
     let writer = tokio::spawn(outbox::run(Arc::clone(&hub), Arc::clone(&session), receiver, sink));
@@ -72,11 +72,11 @@ where
         let message = "a newer session of the same node took over".to_owned();
         older.close(Close { code: CloseCode::Displaced, message, retry_after_ms: None });
         if !Arc::ptr_eq(&older, &session) {
-            tracing::warn!(node = %session.place().node, epoch = session.epoch(), "A daemon displaces an older session of its node");
+            tracing::warn!(node = %session.place().placement, epoch = session.epoch(), "A daemon displaces an older session of its node");
             older.finished().cancelled().await; // two must never write one log
         }
     }
-    let node = session.place().node.clone();
+    let node = session.place().placement.clone();
     tracing::info!(cluster = %cluster.name, node = %node, epoch = session.epoch(), version = %hello.version, held = hello.held.len(), "Daemon connected");
     serve(&hub, &session, opened.logs, &mut stream).await;
     session.abandon();
@@ -101,7 +101,7 @@ where
 
 /// Ends a session for a reason of ours: tells the log, and the peer.
 fn conclude(session: &Session, end: End) {
-    let node = &session.place().node;
+    let node = &session.place().placement;
     let close = match end {
         End::Gone => return session.abandon(),
         End::Protocol(message) => {
@@ -122,7 +122,7 @@ async fn refuse<S>(mut sink: impl Sink<Message, Error = tungstenite::Error> + Un
 where
     S: Stream<Item = Result<Message, tungstenite::Error>> + Unpin,
 {
-    tracing::warn!(node = %place.node, error = %message, "A daemon broke the protocol");
+    tracing::warn!(node = %place.placement, error = %message, "A daemon broke the protocol");
     let close = ToDaemon::Close(Close { code: CloseCode::Protocol, message, retry_after_ms: None });
     let Ok(text) = wire::encode_text(&close) else { return };
     let goodbye = async {
@@ -133,7 +133,7 @@ where
     linger(stream).await;
 }
 
-async fn read_hello<S>(stream: &mut S, node: &NodeName) -> Result<Box<Hello>, End>
+async fn read_hello<S>(stream: &mut S, placement: &Placement) -> Result<Box<Hello>, End>
 where
     S: Stream<Item = Result<Message, tungstenite::Error>> + Unpin,
 {
@@ -147,8 +147,13 @@ where
             Some(Ok(Message::Close(_)) | Err(_)) | None => return Err(End::Gone),
         };
         return match hello {
-            ToControlPlane::Hello(hello) if hello.node.name == *node => Ok(hello),
-            ToControlPlane::Hello(hello) => Err(End::Protocol(format!("hello names the node {}, the handshake {node}", hello.node.name))),
+            ToControlPlane::Hello(hello) if hello.role == placement.role() && hello.node.as_ref().map(|node| &node.name) == placement.node() => {
+                Ok(hello)
+            }
+            ToControlPlane::Hello(hello) => {
+                let node = hello.node.map_or_else(|| "no node".to_owned(), |node| node.name.to_string());
+                Err(End::Protocol(format!("hello names the role {} and {node}, the handshake {}", hello.role, placement.whose())))
+            }
             _ => Err(End::Protocol("the first message must be hello".into())),
         };
     }
@@ -193,7 +198,7 @@ fn welcome(hub: &Hub, session: &Session, cluster: &Cluster, open: &[Instance]) -
     Welcome {
         cluster: cluster.name.clone(),
         install: cluster.install.clone(),
-        session: format!("{}/{}/{}", cluster.name, session.place().node, session.epoch()),
+        session: format!("{}/{}/{}", cluster.name, session.place().placement, session.epoch()),
         epoch: session.epoch(),
         heartbeat_ms: milliseconds(HEARTBEAT_INTERVAL),
         lost_after_ms: milliseconds(hub.settings.lost_after),

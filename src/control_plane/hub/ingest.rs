@@ -94,7 +94,7 @@ pub(super) async fn run(hub: Arc<Hub>, session: Arc<Session>, mut intake: mpsc::
     let mut batch = Vec::with_capacity(INTAKE);
     while unless_cancelled(session.closing(), intake.recv_many(&mut batch, INTAKE)).await.is_some_and(|count| count > 0) {
         let Err(error) = ingest.take(&mut batch).await else { continue };
-        let node = &session.place().node;
+        let node = &session.place().placement;
         match &error {
             // How a session ends when its node's daemon dials anew before the end of the old one was seen.
             IngestError::Stale => tracing::info!(node = %node, "The logs of a session end with it: a newer one took over"),
@@ -263,7 +263,7 @@ impl Ingest {
     async fn restart(&mut self, stream: u64) -> Result<(), IngestError> {
         self.commit().await?;
         let Some(follow) = self.streams.remove(&stream) else { return Ok(()) };
-        tracing::warn!(node = %self.session.place().node, instance = %follow.instance, "A log stream left a hole and begins again");
+        tracing::warn!(node = %self.session.place().placement, instance = %follow.instance, "A log stream left a hole and begins again");
         if follow.restarts >= MAX_RESTARTS {
             return Err(IngestError::Protocol("log offsets that do not follow each other"));
         }

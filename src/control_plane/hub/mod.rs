@@ -66,7 +66,7 @@ impl Hub {
 
     /// What the live daemons of a cluster say of their nodes.
     pub(crate) fn facts(&self, cluster: &str) -> Vec<NodeFacts> {
-        self.live(cluster).iter().map(|session| session.facts()).collect()
+        self.live(cluster).iter().filter_map(|session| session.facts()).collect()
     }
 
     /// When the daemon of a place was last heard, given what the store knows. A daemon had no chance to be heard while this

@@ -66,14 +66,14 @@ where
             None => backlog(&hub, &session, &mut sink, &mut offered).await,
             Some(Outgoing::Message(message)) => text(&mut sink, &message).await,
             Some(Outgoing::Offer(id)) => match hub.store.offer(session.place().clone(), id).await {
-                Ok(Some(offer)) => dispatch(&mut sink, offer).await,
+                Ok(Some(offer)) => dispatch(&session, &mut sink, offer).await,
                 Ok(None) => Ok(()), // accepted, ended or renamed meanwhile
                 Err(source) => Err(WriteError::Store(source)),
             },
         };
         if let Err(error) = written {
             let error: &dyn std::error::Error = &error;
-            tracing::warn!(node = %session.place().node, error = %crate::error::Chain(error), "Writing to a daemon failed");
+            tracing::warn!(node = %session.place().placement, error = %crate::error::Chain(error), "Writing to a daemon failed");
             session.abandon();
             return;
         }
@@ -99,18 +99,19 @@ where
         }
         for offer in page {
             *offered = offer.row;
-            dispatch(sink, offer).await?;
+            dispatch(session, sink, offer).await?;
         }
     }
     Ok(())
 }
 
-async fn dispatch<S>(sink: &mut S, offer: Offer) -> Result<(), WriteError>
+async fn dispatch<S>(session: &Session, sink: &mut S, offer: Offer) -> Result<(), WriteError>
 where
     S: Sink<Message, Error = tungstenite::Error> + Unpin,
 {
     let Offer { dispatch_id, attempt, instance, payload, .. } = offer;
-    let envelope = DispatchEnvelope { dispatch_id, attempt, instance, accepted_before: false };
+    let (install, placement) = (session.install().to_owned(), session.place().placement.clone());
+    let envelope = DispatchEnvelope { dispatch_id, attempt, instance, install, placement, accepted_before: false };
     match Binary::Dispatch(envelope, payload.into()).encode() {
         Ok(frame) => write(sink, Message::Binary(frame)).await,
         Err(error) => {

@@ -43,7 +43,7 @@ where
                 continue;
             }
             Beat::Dead => {
-                tracing::warn!(node = %session.place().node, "A daemon was silent for too long");
+                tracing::warn!(node = %session.place().placement, "A daemon was silent for too long");
                 return End::Gone;
             }
             Beat::Wait(until) => until,
@@ -129,7 +129,8 @@ async fn handle(hub: &Hub, session: &Session, intake: &mpsc::Sender<Intake>, mes
             };
             session.answer(request, Answer::Lookup(found));
         }
-        ToControlPlane::NodeFacts(facts) if facts.name == session.place().node => session.now_says(facts),
+        ToControlPlane::NodeFacts(facts) if session.place().placement.node() == Some(&facts.name) => session.now_says(facts),
+        ToControlPlane::Keys(_) => {}
         ToControlPlane::NodeFacts(_) => return Err(End::Protocol("node facts of another node".into())),
     }
     Ok(())
@@ -137,7 +138,7 @@ async fn handle(hub: &Hub, session: &Session, intake: &mpsc::Sender<Intake>, mes
 
 /// Someone else's dispatch, or one that never was: dropped, and told in the log.
 fn foreign(session: &Session, dispatch_id: &DispatchId, what: &'static str) {
-    tracing::warn!(node = %session.place().node, dispatch = %dispatch_id, message_type = what, verdict = "foreign", "A daemon spoke of what is not placed there");
+    tracing::warn!(node = %session.place().placement, dispatch = %dispatch_id, message_type = what, verdict = "foreign", "A daemon spoke of what is not placed there");
 }
 
 async fn accepted(hub: &Hub, session: &Session, acceptance: Acceptance) -> Result<(), End> {
@@ -161,12 +162,12 @@ async fn rejected(hub: &Hub, session: &Session, dispatch_id: DispatchId, attempt
     let refusal = Refusal { dispatch_id: dispatch_id.clone(), attempt, rejection, elsewhere, now: Timestamp::now() };
     match hub.store.refuse(session.fence().clone(), refusal).await? {
         Refused::Ended => {
-            tracing::info!(node = %session.place().node, dispatch = %dispatch_id, code = %code, rule, "Dispatch rejected");
+            tracing::info!(node = %session.place().placement, dispatch = %dispatch_id, code = %code, rule, "Dispatch rejected");
             session.look_at_queue(); // there is room for one more
             hub.changes.touch(&dispatch_id);
         }
         Refused::NextAttempt(place) => {
-            tracing::info!(node = %session.place().node, dispatch = %dispatch_id, code = %code, next = %place.node, "Dispatch not taken; the next attempt is queued");
+            tracing::info!(node = %session.place().placement, dispatch = %dispatch_id, code = %code, next = %place.placement, "Dispatch not taken; the next attempt is queued");
             match hub.session(&place) {
                 Some(other) if other.place() != session.place() => other.offer(dispatch_id),
                 _ => session.say(Outgoing::Offer(dispatch_id)).await,
@@ -182,7 +183,7 @@ async fn rejected(hub: &Hub, session: &Session, dispatch_id: DispatchId, attempt
 async fn reported(hub: &Hub, session: &Session, intake: &mpsc::Sender<Intake>, report: Box<Report>) -> Result<(), End> {
     let (dispatch_id, seq) = (report.dispatch_id.clone(), report.seq);
     if report.epoch != session.epoch() {
-        tracing::info!(node = %session.place().node, dispatch = %dispatch_id, seq, epoch = report.epoch, "A report of an older session is ignored");
+        tracing::info!(node = %session.place().placement, dispatch = %dispatch_id, seq, epoch = report.epoch, "A report of an older session is ignored");
         return Ok(());
     }
     match hub.store.report(session.fence().clone(), report).await? {

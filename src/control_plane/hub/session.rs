@@ -38,7 +38,8 @@ pub(super) enum Answer {
 #[derive(Debug)]
 pub(crate) struct Session {
     fence: Fence,
-    facts: Mutex<NodeFacts>,
+    install: String,
+    facts: Mutex<Option<NodeFacts>>,
     heard: Mutex<Timestamp>,
     outbox: mpsc::Sender<Outgoing>,
     offers: Notify,
@@ -55,9 +56,10 @@ pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Session {
-    pub(super) fn new(fence: Fence, facts: NodeFacts, outbox: mpsc::Sender<Outgoing>, closing: CancellationToken) -> Self {
+    pub(super) fn new(fence: Fence, install: String, facts: Option<NodeFacts>, outbox: mpsc::Sender<Outgoing>, closing: CancellationToken) -> Self {
         Self {
             fence,
+            install,
             facts: Mutex::new(facts),
             heard: Mutex::new(Timestamp::now()),
             outbox,
@@ -74,6 +76,11 @@ impl Session {
         &self.fence.place
     }
 
+    /// The enrolment of its cluster.
+    pub(super) fn install(&self) -> &str {
+        &self.install
+    }
+
     pub(crate) fn epoch(&self) -> u64 {
         self.fence.epoch
     }
@@ -82,8 +89,8 @@ impl Session {
         &self.fence
     }
 
-    /// What the daemon last said of its node.
-    pub(crate) fn facts(&self) -> NodeFacts {
+    /// What the daemon last said of its node; `None` when it has none.
+    pub(crate) fn facts(&self) -> Option<NodeFacts> {
         locked(&self.facts).clone()
     }
 
@@ -93,7 +100,7 @@ impl Session {
     }
 
     pub(super) fn now_says(&self, facts: NodeFacts) {
-        *locked(&self.facts) = facts;
+        *locked(&self.facts) = Some(facts);
     }
 
     pub(super) fn was_heard(&self) {

@@ -23,6 +23,7 @@ pub use error::StoreError;
 pub(crate) use rows::{
     Acceptance, Accepted, CallerToken, Cluster, DaemonRow, Deletion, Fence, Idempotency, Instance, InstanceFilter, Launched, LogProgress, LogRow,
     Missing, Mode, NewLaunch, Offer, OpenSession, OpenedSession, Phase, Place, Provider, Put, Refusal, Refused, Removal, Reported, TokenRow, Write,
+    column,
 };
 pub(crate) use sqlite::{ExclusiveStore, SqliteStore};
 

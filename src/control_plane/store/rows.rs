@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use crate::control_plane::tokens::TokenHash;
-use crate::types::{Attempt, DispatchId, InstanceName, KubeNamespace, NodeName, Observation, Reason};
+use crate::types::{Attempt, DispatchId, InstanceName, KubeNamespace, NodeName, Observation, Placement, Reason, Role};
 use crate::wire::{Hello, LogEndReason, NodeFacts, Rejection, ResumePoint};
 
 /// An enrolled cluster.
@@ -100,11 +100,23 @@ pub(crate) struct Mode {
     pub(crate) fields: Map<String, Value>,
 }
 
-/// A node of a cluster: where a dispatch is placed, and who a session belongs to.
+/// A node of a cluster, or the cluster as a whole: where a dispatch is placed, and who a session belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Place {
     pub(crate) cluster: String,
-    pub(crate) node: NodeName,
+    pub(crate) placement: Placement,
+}
+
+impl Place {
+    /// The node's name, empty for the cluster as a whole: how a place is kept in a column.
+    pub(crate) fn key(&self) -> &str {
+        column(&self.placement)
+    }
+}
+
+/// How a placement is kept in a column, and counted by.
+pub(crate) fn column(placement: &Placement) -> &str {
+    placement.node().map_or("", NodeName::as_str)
 }
 
 /// A session's right to change rows: ends when a newer session of the place opens.
@@ -119,10 +131,11 @@ pub(crate) struct Fence {
 pub(crate) struct DaemonRow {
     pub(crate) place: Place,
     pub(crate) epoch: u64,
-    pub(crate) role: String,
+    pub(crate) role: Role,
     pub(crate) version: String,
     pub(crate) policy_digest: String,
-    pub(crate) facts: NodeFacts,
+    /// What it last said of its node; a daemon of role `cluster` has none.
+    pub(crate) facts: Option<NodeFacts>,
     /// When a session of it last opened or closed; a live one is newer than its row.
     pub(crate) last_seen: Timestamp,
 }
@@ -223,8 +236,8 @@ pub(crate) struct NewLaunch {
     pub(crate) namespace: String,
     pub(crate) provider: String,
     pub(crate) cluster: String,
-    /// Nodes that may get it; the one with the fewest open instances does.
-    pub(crate) candidates: Vec<NodeName>,
+    /// Places in the cluster that may get it; the one with the fewest open instances does.
+    pub(crate) candidates: Vec<Placement>,
     /// The caller named the node: it goes to no other.
     pub(crate) node_named: bool,
     pub(crate) requested_by: String,
@@ -289,8 +302,8 @@ pub(crate) struct Refusal {
     pub(crate) dispatch_id: DispatchId,
     pub(crate) attempt: Attempt,
     pub(crate) rejection: Rejection,
-    /// Nodes that could take it instead, if this one only cannot take work now.
-    pub(crate) elsewhere: Vec<NodeName>,
+    /// Places that could take it instead, if this one only cannot take work now.
+    pub(crate) elsewhere: Vec<Placement>,
     pub(crate) now: Timestamp,
 }
 

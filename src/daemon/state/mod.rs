@@ -17,12 +17,14 @@
 //! | `session.rs` | link, hello, welcome, messages |
 //! | `offer.rs` | from the offer to the object |
 //! | `object.rs` | watches, observations, deletion, the end |
+//! | `settled.rs` | which dispatches have ended, so that none is done twice |
 //! | `stream.rs` | which logs are followed |
 
 mod item;
 mod object;
 mod offer;
 mod session;
+mod settled;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -41,6 +43,7 @@ use crate::wire::NodeFacts;
 use item::{Item, Object, Phase};
 use object::ScopeState;
 use session::Session;
+use settled::Settled;
 use stream::Stream;
 
 /// Bytes of dispatches that may be under way before their objects exist; each is held about twice, opaque and as a manifest. Thousands of usual
@@ -83,6 +86,7 @@ pub struct DaemonState {
     objects: BTreeMap<(KubeNamespace, InstanceName), Object>,
     scopes: BTreeMap<Scope, ScopeState>,
     streams: BTreeMap<u64, Stream>,
+    settled: Settled,
     outbox: Outbox,
     looks: u64,
     draining: bool,
@@ -113,6 +117,7 @@ impl DaemonState {
             objects: BTreeMap::new(),
             scopes: BTreeMap::new(),
             streams: BTreeMap::new(),
+            settled: Settled::default(),
             outbox: Outbox::default(),
             looks: 0,
             draining: false,

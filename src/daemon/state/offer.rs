@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 
 use super::item::{Item, Look, Object, Phase, key_of};
 use super::{DaemonState, Effect, MAX_UNDER_WAY, Now};
-use crate::audit::Fact;
+use crate::audit::{Fact, Subject};
 use crate::daemon::event::{Creation, Unread};
 use crate::observe::{self, Gone};
 use crate::policy;
@@ -30,27 +30,20 @@ enum Found {
 
 impl DaemonState {
     pub(super) fn offered(&mut self, envelope: DispatchEnvelope, body: &[u8], now: Now, out: &mut Vec<Effect>) {
-        let DispatchEnvelope { dispatch_id, attempt, instance, accepted_before } = envelope;
-        let reject = |code, rule: &str, message: &str| {
-            let rejection = Rejection { code, rule: rule.to_owned(), message: message.to_owned() };
-            Effect::Send(Box::new(ToControlPlane::Rejected { dispatch_id: dispatch_id.clone(), attempt, rejection }))
-        };
-        if dispatch_id.instance_name(attempt) != instance {
-            out.push(reject(RejectionCode::Invalid, "instance", "the instance's name is not the one derived from dispatch and attempt"));
+        if let Some(item) = self.items.get(&envelope.instance)
+            && item.dispatch == envelope.dispatch_id
+            && item.attempt == envelope.attempt
+        {
+            return self.offered_again(&envelope.instance, out);
+        }
+        if let Some(rejection) = self.unacceptable(&envelope, body) {
+            let DispatchEnvelope { dispatch_id, attempt, .. } = envelope;
+            let subject = Subject { dispatch: dispatch_id.clone(), attempt, requested_by: String::new() };
+            out.push(Effect::Record(Fact::DispatchRejected { subject, rejection: rejection.clone() }));
+            out.push(Effect::Send(Box::new(ToControlPlane::Rejected { dispatch_id, attempt, rejection })));
             return;
         }
-        if let Some(item) = self.items.get(&instance) {
-            if item.dispatch == dispatch_id && item.attempt == attempt {
-                return self.offered_again(&instance, out);
-            }
-            out.push(reject(RejectionCode::NameTaken, "instance", "another dispatch of this daemon has the same name"));
-            return;
-        }
-        let under_way: usize = self.items.values().filter(|item| item.is_being_made()).map(|item| item.weight).sum();
-        if under_way + body.len() > MAX_UNDER_WAY && !accepted_before {
-            out.push(reject(RejectionCode::Unavailable, "load", "this daemon has too many dispatches under way; try again"));
-            return;
-        }
+        let DispatchEnvelope { dispatch_id, attempt, instance, accepted_before, .. } = envelope;
         let offer = policy::parse_dispatch(body).map(Box::new);
         let mut item = Item::new(dispatch_id, attempt, instance.clone(), Phase::Looking { offer, accepted_before });
         item.weight = body.len();
@@ -60,6 +53,33 @@ impl DaemonState {
         }
         self.items.insert(instance.clone(), item);
         self.look(&instance, now, out);
+    }
+
+    /// Why a dispatch is refused by its envelope and this daemon's load alone, before it is opened.
+    fn unacceptable(&self, envelope: &DispatchEnvelope, body: &[u8]) -> Option<Rejection> {
+        let DispatchEnvelope { dispatch_id, attempt, instance, install, placement, accepted_before } = envelope;
+        if placement.node() != Some(&self.settings.node) {
+            let message = format!("the dispatch is for {}, and this is the daemon of node {}", placement.whose(), self.settings.node);
+            return Some(rejection(RejectionCode::Misdirected, "placement", &message));
+        }
+        if self.install.as_ref() != Some(install) {
+            return Some(rejection(RejectionCode::Misdirected, "install", "the dispatch is for another enrolment than this session's"));
+        }
+        if dispatch_id.instance_name(*attempt) != *instance {
+            let message = "the instance's name is not the one derived from dispatch and attempt";
+            return Some(rejection(RejectionCode::Invalid, "instance", message));
+        }
+        if self.items.contains_key(instance) {
+            return Some(rejection(RejectionCode::NameTaken, "instance", "another dispatch of this daemon has the same name"));
+        }
+        if self.settled.contains(dispatch_id, *attempt) {
+            return Some(rejection(RejectionCode::Invalid, "replay", "the dispatch has ended here before; a new one needs an id of its own"));
+        }
+        let under_way: usize = self.items.values().filter(|item| item.is_being_made()).map(|item| item.weight).sum();
+        if under_way + body.len() > MAX_UNDER_WAY && !accepted_before {
+            return Some(rejection(RejectionCode::Unavailable, "load", "this daemon has too many dispatches under way; try again"));
+        }
+        None
     }
 
     /// The control plane did not hear, or not store, what was said before: it is said again.

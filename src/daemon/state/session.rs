@@ -8,7 +8,7 @@ use super::{DaemonState, Effect, Now};
 use crate::audit::Fact;
 use crate::policy::Policy;
 use crate::telemetry::Condition;
-use crate::types::{InstanceName, State};
+use crate::types::{InstanceName, Role, State};
 use crate::wire::{HeldItem, Hello, NodeFacts, OpenItem, OpenPhase, ToControlPlane, ToDaemon, Welcome};
 
 /// Objects that `hello` names. Each takes about 140 bytes of the text frame's 1 MiB; the list informs and decides nothing.
@@ -36,10 +36,11 @@ impl DaemonState {
             .collect();
         let hello = Hello {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            role: "node".to_owned(),
+            role: Role::Node,
             cluster_uid: self.cluster_uid.clone(),
             boot_id: self.settings.boot_id.clone(),
-            node: self.node.clone(),
+            node: Some(self.node.clone()),
+            keys: None,
             policy_digest: self.policy.digest().to_owned(),
             capabilities: Vec::new(),
             held,
@@ -139,7 +140,9 @@ impl DaemonState {
     pub(super) fn forget_if_settled(&mut self, instance: &InstanceName) {
         let over = self.items.get(instance).is_some_and(|item| matches!(item.phase, Phase::Ended { lost: false, .. }));
         if over && self.outbox.is_settled(instance) {
-            self.items.remove(instance);
+            if let Some(item) = self.items.remove(instance) {
+                self.settled.insert(item.dispatch, item.attempt);
+            }
             self.outbox.forget(instance);
         }
     }

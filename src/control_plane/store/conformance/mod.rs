@@ -5,7 +5,7 @@ mod orders;
 use jiff::Timestamp;
 
 use super::*;
-use crate::types::{Attempt, NodeName, Observation, Reason, State};
+use crate::types::{Attempt, Observation, Placement, Reason, Role, State};
 use crate::wire::{Hello, NodeFacts, Rejection, RejectionCode, ResumePoint};
 
 fn hash(byte: u8) -> TokenHash {
@@ -16,12 +16,12 @@ fn now() -> Timestamp {
     Timestamp::now()
 }
 
-fn node(name: &str) -> NodeName {
-    name.parse().expect("a node name")
+fn node(name: &str) -> Placement {
+    Placement::Node(name.parse().expect("a node name"))
 }
 
 fn place(name: &str) -> Place {
-    Place { cluster: "c1".into(), node: node(name) }
+    Place { cluster: "c1".into(), placement: node(name) }
 }
 
 fn dispatch_id(number: u8) -> DispatchId {
@@ -90,7 +90,7 @@ async fn set_up(store: &dyn Store) {
 
 async fn session(store: &dyn Store, name: &str) -> (Fence, OpenedSession) {
     let facts = NodeFacts {
-        name: node(name),
+        name: name.parse().expect("a node name"),
         uid: None,
         labels: [].into(),
         taints: vec![],
@@ -100,10 +100,11 @@ async fn session(store: &dyn Store, name: &str) -> (Fence, OpenedSession) {
     };
     let hello = Hello {
         version: "0.1.0".into(),
-        role: "node".into(),
+        role: Role::Node,
         cluster_uid: None,
         boot_id: "b".into(),
-        node: facts,
+        node: Some(facts),
+        keys: None,
         policy_digest: "d".into(),
         capabilities: vec![],
         held: vec![],

@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::control_plane::store::{Instance, LogRow, Phase, Place};
-use crate::types::{Attempt, Observation};
+use crate::types::{Attempt, Observation, Placement};
 
 /// Columns of [`instance`], in no order that matters: they are read by name.
 pub(super) const INSTANCE: &str = "dispatch_id, attempt, instance, namespace, provider, cluster, node, requested_by, kube_namespace, phase, launched_at, \
@@ -43,13 +43,20 @@ pub(super) fn json<T: DeserializeOwned>(row: &Row<'_>, column: &str) -> rusqlite
 }
 
 /// A column that holds one word of the wire, without quotes.
-fn word<T: DeserializeOwned>(text: String) -> rusqlite::Result<T> {
+pub(super) fn word<T: DeserializeOwned>(text: String) -> rusqlite::Result<T> {
     serde_json::from_value(serde_json::Value::String(text)).map_err(unreadable)
 }
 
 /// A value as JSON text, for a column.
 pub(super) fn to_json(value: &impl Serialize) -> rusqlite::Result<String> {
     serde_json::to_string(value).map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))
+}
+
+/// A place: an empty node stands for the cluster as a whole, which no node's name can be.
+pub(super) fn place(row: &Row<'_>) -> rusqlite::Result<Place> {
+    let node: String = row.get("node")?;
+    let placement = if node.is_empty() { Placement::Cluster } else { Placement::Node(node.parse().map_err(unreadable)?) };
+    Ok(Place { cluster: row.get("cluster")?, placement })
 }
 
 /// A word of the wire, for a column.
@@ -106,7 +113,7 @@ pub(super) fn instance(row: &Row<'_>) -> rusqlite::Result<Instance> {
         name: parsed(row, "instance")?,
         namespace: row.get("namespace")?,
         provider: row.get("provider")?,
-        place: Place { cluster: row.get("cluster")?, node: parsed(row, "node")? },
+        place: place(row)?,
         requested_by: row.get("requested_by")?,
         kube_namespace: row.get("kube_namespace")?,
         phase,

@@ -10,9 +10,9 @@ use super::sessions::is_current;
 use crate::control_plane::placement::least_loaded;
 use crate::control_plane::store::{
     Acceptance, Accepted, Deletion, Fence, Instance, InstanceFilter, Launched, MAX_ATTEMPTS, NewLaunch, Offer, Phase, Place, Refusal, Refused,
-    Reported,
+    Reported, column,
 };
-use crate::types::{Attempt, DispatchId, InstanceName, NodeName, Observation, Reason, State, advance};
+use crate::types::{Attempt, DispatchId, InstanceName, Observation, Placement, Reason, State, advance};
 use crate::wire::{MAX_SEQUENCE_STEP, Rejection, RejectionCode, Report};
 
 /// Derived names to try before giving up on finding one that no row has; a single collision in 2³² is already rare.
@@ -72,12 +72,12 @@ pub(super) fn launch(connection: &Connection, launch: &NewLaunch) -> rusqlite::R
         return Ok(Launched::ProviderGone);
     }
     let open = open_by_node(connection, cluster)?;
-    let Some(node) = least_loaded(candidates, &open) else { return Ok(Launched::Nowhere) };
-    insert(connection, launch, node)?;
+    let Some(placement) = least_loaded(candidates, &open) else { return Ok(Launched::Nowhere) };
+    insert(connection, launch, placement)?;
     Ok(of_dispatch(connection, dispatch_id)?.map_or(Launched::Nowhere, |row| Launched::New(Box::new(row))))
 }
 
-fn insert(connection: &Connection, launch: &NewLaunch, node: &NodeName) -> rusqlite::Result<()> {
+fn insert(connection: &Connection, launch: &NewLaunch, placement: &Placement) -> rusqlite::Result<()> {
     let (attempt, name) = free_attempt(connection, &launch.dispatch_id, Attempt(1))?;
     let idempotency = launch.idempotency.as_ref();
     connection.execute(
@@ -91,7 +91,7 @@ fn insert(connection: &Connection, launch: &NewLaunch, node: &NodeName) -> rusql
             launch.namespace,
             launch.provider,
             launch.cluster,
-            node.as_str(),
+            column(placement),
             launch.node_named,
             launch.requested_by,
             launch.payload,
@@ -124,15 +124,15 @@ fn offer_row(row: &Row<'_>) -> rusqlite::Result<Offer> {
 pub(super) fn queued(connection: &Connection, place: &Place, after: i64, limit: u32, max_open: u32) -> rusqlite::Result<Vec<Offer>> {
     let sql =
         "SELECT count(*) FROM dispatches WHERE cluster = ?1 AND node = ?2 AND (phase IN ('accepted', 'created') OR (phase = 'queued' AND id <= ?3))";
-    let open: u32 = connection.prepare_cached(sql)?.query_row(params![place.cluster, place.node.as_str(), after], |row| row.get(0))?;
+    let open: u32 = connection.prepare_cached(sql)?.query_row(params![place.cluster, place.key(), after], |row| row.get(0))?;
     let limit = limit.min(max_open.saturating_sub(open));
     let sql = format!("{OFFER} AND id > ?3 ORDER BY id LIMIT ?4");
-    connection.prepare_cached(&sql)?.query_map(params![place.cluster, place.node.as_str(), after, limit], offer_row)?.collect()
+    connection.prepare_cached(&sql)?.query_map(params![place.cluster, place.key(), after, limit], offer_row)?.collect()
 }
 
 pub(super) fn offer(connection: &Connection, place: &Place, dispatch_id: &DispatchId) -> rusqlite::Result<Option<Offer>> {
     let sql = format!("{OFFER} AND dispatch_id = ?3");
-    connection.prepare_cached(&sql)?.query_row([&place.cluster, place.node.as_str(), dispatch_id.as_str()], offer_row).optional()
+    connection.prepare_cached(&sql)?.query_row([&place.cluster, place.key(), dispatch_id.as_str()], offer_row).optional()
 }
 
 pub(super) fn accept(connection: &Connection, fence: &Fence, acceptance: &Acceptance) -> rusqlite::Result<Accepted> {
@@ -168,26 +168,27 @@ pub(super) fn refuse(connection: &Connection, fence: &Fence, refusal: &Refusal) 
     if row.phase == Phase::Ended || row.attempt != *attempt {
         return Ok(Refused::Ignored);
     }
-    if let Some(node) = next_node(connection, &row, rejection.code, elsewhere)? {
+    if let Some(placement) = next_place(connection, &row, rejection.code, elsewhere)? {
         let (attempt, name) = free_attempt(connection, dispatch_id, Attempt(attempt.0 + 1))?;
         let sql = "UPDATE dispatches SET attempt = ?2, instance = ?3, node = ?4, tried = json_insert(tried, '$[#]', node) WHERE dispatch_id = ?1";
-        connection.execute(sql, params![dispatch_id.as_str(), attempt.0, name.as_str(), node.as_str()])?;
-        return Ok(Refused::NextAttempt(Place { node, ..row.place }));
+        connection.execute(sql, params![dispatch_id.as_str(), attempt.0, name.as_str(), column(&placement)])?;
+        return Ok(Refused::NextAttempt(Place { placement, ..row.place }));
     }
     end(connection, dispatch_id, Reason::Rejected, &rejection.message, Some(rejection), *now)?;
     Ok(Refused::Ended)
 }
 
 /// Where the next attempt goes after a no that was about the name or the node, while nobody was told either; `None` when the no stands.
-fn next_node(connection: &Connection, row: &Instance, code: RejectionCode, elsewhere: &[NodeName]) -> rusqlite::Result<Option<NodeName>> {
+fn next_place(connection: &Connection, row: &Instance, code: RejectionCode, elsewhere: &[Placement]) -> rusqlite::Result<Option<Placement>> {
     let sql = "SELECT node_named, tried FROM dispatches WHERE dispatch_id = ?1 AND answered = 0 AND phase = 'queued'";
-    let read = |row: &Row<'_>| Ok((row.get::<_, bool>("node_named")?, json::<Vec<NodeName>>(row, "tried")?));
+    let read = |row: &Row<'_>| Ok((row.get::<_, bool>("node_named")?, json::<Vec<String>>(row, "tried")?));
     let open_question = connection.prepare_cached(sql)?.query_row([row.dispatch_id.as_str()], read).optional()?;
     let Some((named, tried)) = open_question.filter(|_| row.attempt.0 < MAX_ATTEMPTS) else { return Ok(None) };
     match code {
-        RejectionCode::NameTaken => Ok(Some(row.place.node.clone())),
+        RejectionCode::NameTaken => Ok(Some(row.place.placement.clone())),
         RejectionCode::Unavailable if !named => {
-            let untried: Vec<_> = elsewhere.iter().filter(|node| **node != row.place.node && !tried.contains(node)).cloned().collect();
+            let untried: Vec<_> =
+                elsewhere.iter().filter(|place| **place != row.place.placement && !tried.iter().any(|key| key == column(place))).cloned().collect();
             Ok(least_loaded(&untried, &open_by_node(connection, &row.place.cluster)?).cloned())
         }
         RejectionCode::Unavailable

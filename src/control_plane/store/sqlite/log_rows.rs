@@ -17,7 +17,7 @@ pub(super) fn commit(connection: &Connection, fence: &Fence, progress: &[LogProg
     )?;
     for LogProgress { dispatch_id, position, stored, resume } in progress {
         let Fence { place, .. } = fence;
-        let values = params![dispatch_id.as_str(), place.cluster, place.node.as_str(), to_integer(*position), to_integer(*stored), to_json(resume)?,];
+        let values = params![dispatch_id.as_str(), place.cluster, place.key(), to_integer(*position), to_integer(*stored), to_json(resume)?,];
         statement.execute(values)?;
     }
     Ok(true)
@@ -28,6 +28,6 @@ pub(super) fn end(connection: &Connection, fence: &Fence, dispatch_id: &Dispatch
         return Ok(false);
     }
     let sql = "UPDATE dispatches SET log_end = ?4 WHERE dispatch_id = ?1 AND cluster = ?2 AND node = ?3";
-    let changed = connection.execute(sql, params![dispatch_id.as_str(), fence.place.cluster, fence.place.node.as_str(), to_word(&reason)?])?;
+    let changed = connection.execute(sql, params![dispatch_id.as_str(), fence.place.cluster, fence.place.key(), to_word(&reason)?])?;
     Ok(changed == 1)
 }

@@ -3,14 +3,14 @@
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::convert::{INSTANCE, count, instance, json, parsed, to_integer, to_json, to_time};
+use super::convert::{INSTANCE, count, instance, json, parsed, place, to_integer, to_json, to_time, to_word, word};
 use crate::control_plane::store::{DaemonRow, Fence, Instance, OpenSession, OpenedSession, Place};
 use crate::types::InstanceName;
 
 /// Whether the session is still the newest of its place. Read inside the transaction that depends on it.
 pub(super) fn is_current(connection: &Connection, fence: &Fence) -> rusqlite::Result<bool> {
     let sql = "SELECT 1 FROM daemons WHERE cluster = ?1 AND node = ?2 AND epoch = ?3";
-    connection.prepare_cached(sql)?.exists(params![fence.place.cluster, fence.place.node.as_str(), to_integer(fence.epoch)])
+    connection.prepare_cached(sql)?.exists(params![fence.place.cluster, fence.place.key(), to_integer(fence.epoch)])
 }
 
 pub(super) fn open(connection: &Connection, session: &OpenSession) -> rusqlite::Result<OpenedSession> {
@@ -19,7 +19,7 @@ pub(super) fn open(connection: &Connection, session: &OpenSession) -> rusqlite::
         "INSERT INTO daemons (cluster, node, epoch, role, version, policy_digest, facts, last_seen) VALUES (?1, ?2, 1, ?3, ?4, ?5, ?6, ?7) \
          ON CONFLICT (cluster, node) DO UPDATE SET epoch = epoch + 1, role = ?3, version = ?4, policy_digest = ?5, facts = ?6, last_seen = ?7 \
          RETURNING epoch",
-        params![place.cluster, place.node.as_str(), hello.role, hello.version, hello.policy_digest, to_json(&hello.node)?, to_time(*now)],
+        params![place.cluster, place.key(), to_word(&hello.role)?, hello.version, hello.policy_digest, to_json(&hello.node)?, to_time(*now)],
         |row| count(row, "epoch"),
     )?;
     let open = of_place(connection, place, "phase IN ('accepted', 'created')")?;
@@ -29,25 +29,25 @@ pub(super) fn open(connection: &Connection, session: &OpenSession) -> rusqlite::
 
 fn of_place(connection: &Connection, place: &Place, condition: &str) -> rusqlite::Result<Vec<Instance>> {
     let sql = format!("SELECT {INSTANCE} FROM dispatches WHERE cluster = ?1 AND node = ?2 AND {condition} ORDER BY id");
-    connection.prepare_cached(&sql)?.query_map([&place.cluster, place.node.as_str()], instance)?.collect()
+    connection.prepare_cached(&sql)?.query_map([&place.cluster, place.key()], instance)?.collect()
 }
 
 pub(super) fn unconfirmed_deletions(connection: &Connection, place: &Place) -> rusqlite::Result<Vec<InstanceName>> {
     let sql = "SELECT instance FROM dispatches WHERE cluster = ?1 AND node = ?2 AND phase <> 'ended' AND delete_requested_at IS NOT NULL ORDER BY id";
-    connection.prepare_cached(sql)?.query_map([&place.cluster, place.node.as_str()], |row| parsed(row, "instance"))?.collect()
+    connection.prepare_cached(sql)?.query_map([&place.cluster, place.key()], |row| parsed(row, "instance"))?.collect()
 }
 
 pub(super) fn close(connection: &Connection, fence: &Fence, last_seen: Timestamp) -> rusqlite::Result<()> {
     let sql = "UPDATE daemons SET last_seen = ?4 WHERE cluster = ?1 AND node = ?2 AND epoch = ?3";
     let Fence { place, epoch } = fence;
-    connection.execute(sql, params![place.cluster, place.node.as_str(), to_integer(*epoch), to_time(last_seen)]).map(drop)
+    connection.execute(sql, params![place.cluster, place.key(), to_integer(*epoch), to_time(last_seen)]).map(drop)
 }
 
 fn daemon(row: &Row<'_>) -> rusqlite::Result<DaemonRow> {
     Ok(DaemonRow {
-        place: Place { cluster: row.get("cluster")?, node: parsed(row, "node")? },
+        place: place(row)?,
         epoch: count(row, "epoch")?,
-        role: row.get("role")?,
+        role: word(row.get("role")?)?,
         version: row.get("version")?,
         policy_digest: row.get("policy_digest")?,
         facts: json(row, "facts")?,

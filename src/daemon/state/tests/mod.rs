@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::daemon::event::{Creation, Unread};
-use crate::types::{Attempt, DispatchId, Observation};
+use crate::types::{Attempt, DispatchId, Observation, Placement};
 use crate::watch::{Binding, Seen};
 use crate::wire::{
     Ack, Caller, Dispatch, DispatchEnvelope, LaunchDispatch, OpenItem, OpenPhase, Rejection, Report, ToControlPlane, ToDaemon, Welcome, Work, Workdir,
@@ -138,10 +138,21 @@ impl Desk {
         self.watch("runs", binding, Seen::Left(Box::new(pod.clone())))
     }
 
+    pub(super) fn envelope(&self, case: &Case, accepted_before: bool) -> DispatchEnvelope {
+        DispatchEnvelope {
+            dispatch_id: case.dispatch.clone(),
+            attempt: Attempt(1),
+            instance: case.instance.clone(),
+            install: self.state.install.clone().unwrap_or_else(|| INSTALL.to_owned()),
+            placement: Placement::Node(self.state.settings.node.clone()),
+            accepted_before,
+        }
+    }
+
     pub(super) fn offer(&mut self, case: &Case, accepted_before: bool) -> Vec<Effect> {
         let link = self.link;
-        let envelope = DispatchEnvelope { dispatch_id: case.dispatch.clone(), attempt: Attempt(1), instance: case.instance.clone(), accepted_before };
-        self.handle(Event::Offered { link, envelope, body: case.body.clone().into() })
+        let body = case.body.clone().into();
+        self.handle(Event::Offered { link, envelope: self.envelope(case, accepted_before), body })
     }
 
     /// Answers the one read among the effects.

@@ -4,8 +4,8 @@ use serde_json::json;
 
 use super::*;
 use crate::audit::Fact;
-use crate::types::{Reason, State};
-use crate::wire::RejectionCode;
+use crate::types::{Placement, Reason, State};
+use crate::wire::{DispatchEnvelope, RejectionCode};
 
 #[test]
 fn a_dispatch_is_looked_up_before_anything_else() {
@@ -287,4 +287,33 @@ fn more_than_memory_allows_is_refused_until_some_is_made() {
     let refused = (0..100).map(|n| offer(&mut desk, n)).filter(|effects| looks(effects) == 0).collect::<Vec<_>>();
     assert!((30..50).contains(&refused.len()), "64 MiB hold some sixty of them: {}", refused.len());
     assert!(refused.iter().all(|effects| rejection(effects).code == RejectionCode::Unavailable));
+}
+
+#[test]
+fn a_dispatch_for_another_place_or_enrolment_is_refused_and_audited() {
+    let (mut desk, case) = (Desk::connected(), Case::new());
+    let own = desk.envelope(&case, false);
+    let other_node = DispatchEnvelope { placement: Placement::Node("node-2".parse().expect("a node name")), ..own.clone() };
+    let whole_cluster = DispatchEnvelope { placement: Placement::Cluster, ..own.clone() };
+    let other_install = DispatchEnvelope { install: "another-00000000".into(), ..own };
+    for (envelope, rule) in [(other_node, "placement"), (whole_cluster, "placement"), (other_install, "install")] {
+        let link = desk.link;
+        let effects = desk.handle(Event::Offered { link, envelope, body: case.body.clone().into() });
+        let [Effect::Record(Fact::DispatchRejected { .. }), Effect::Send(said)] = &effects[..] else { panic!("{effects:?}") };
+        let ToControlPlane::Rejected { rejection, .. } = &**said else { panic!("{said:?}") };
+        assert_eq!((rejection.code, rejection.rule.as_str()), (RejectionCode::Misdirected, rule));
+    }
+}
+
+#[test]
+fn a_dispatch_that_ended_here_is_not_done_again() {
+    let (mut desk, case) = (Desk::connected(), Case::new());
+    let pod = desk.running(&case);
+    let gone = desk.left(Binding::Bound, &pod);
+    let ended = desk.answer(&gone, Ok(None));
+    desk.say(ack(&case.instance, the_report(&ended).seq));
+    let again = desk.offer(&case, false);
+    let [ToControlPlane::Rejected { rejection, .. }] = sent(&again)[..] else { panic!("{again:?}") };
+    assert_eq!((rejection.code, rejection.rule.as_str()), (RejectionCode::Invalid, "replay"));
+    assert!(!again.iter().any(|effect| matches!(effect, Effect::Look { .. } | Effect::Create { .. })), "{again:?}");
 }

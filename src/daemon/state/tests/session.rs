@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::*;
 use crate::telemetry::Condition;
-use crate::types::{Reason, State};
+use crate::types::{Reason, Role, State};
 
 #[test]
 fn hello_names_what_is_held_and_the_policy_in_force() {
@@ -13,7 +13,7 @@ fn hello_names_what_is_held_and_the_policy_in_force() {
     desk.sync(&[&pod]);
     let effects = desk.handle(Event::LinkUp { link: 1 });
     let [ToControlPlane::Hello(hello)] = sent(&effects)[..] else { panic!("{effects:?}") };
-    assert_eq!((hello.role.as_str(), hello.node.name.as_str(), hello.held.len()), ("node", "node-1", 1));
+    assert_eq!((hello.role, hello.node.as_ref().map(|node| node.name.as_str()), hello.held.len()), (Role::Node, Some("node-1"), 1));
     assert_eq!(hello.policy_digest, desk.state.policy.digest());
     assert_eq!(hello.held[0].instance, case.instance);
 }
