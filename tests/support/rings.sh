@@ -34,7 +34,7 @@ ring_unit() {
 
 ring_pure() {
   toolchain_rust
-  cargo test --locked --test render --test config --test dial --test cli
+  cargo test --locked --test render --test config --test dial --test proxy --test cli
 }
 
 ring_control_plane() {
