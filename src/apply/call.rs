@@ -9,12 +9,12 @@ use kube::core::Status;
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::window::{Load, Window};
+
 /// How long one call may take. Reads and writes of single objects take milliseconds; the API server itself gives up after 60 s.
 const CALL_DEADLINE: Duration = Duration::from_secs(10);
-/// How long 429 and write conflicts are waited out before the caller is told.
+/// How long 429 and write conflicts are waited out before the caller is told. A `Retry-After` beyond it is not waited for.
 const BUSY_DEADLINE: Duration = Duration::from_secs(30);
-/// Longest pause that a `Retry-After` may ask for within [`BUSY_DEADLINE`].
-const MAX_PAUSE: Duration = Duration::from_secs(10);
 /// Longest answer that is read. **Source:** etcd refuses requests over 1.5 MiB, so that no single object is longer than twice that as JSON.
 const MAX_ANSWER: usize = 3 << 20;
 /// Longest text of a refusal that is repeated; admission webhooks may write pages.
@@ -91,12 +91,18 @@ impl CallError {
 #[derive(Clone)]
 pub struct ApiServer {
     client: Client,
+    window: Window,
 }
 
 impl ApiServer {
     /// Uses `client`, whose own retries must be off.
     pub fn new(client: Client) -> Self {
-        Self { client }
+        Self { client, window: Window::new() }
+    }
+
+    /// How many calls may be under way. Whoever has many to make takes a place in it first; every call's fate moves it.
+    pub fn window(&self) -> &Window {
+        &self.window
     }
 
     /// Makes the call, waits out 429 and conflicts that ask to try again, and reads the answer.
@@ -104,14 +110,16 @@ impl ApiServer {
         let deadline = Instant::now() + BUSY_DEADLINE;
         let mut pause = Duration::from_millis(200);
         loop {
+            let (round, began) = (self.window.round(), Instant::now());
             let answer = timeout(CALL_DEADLINE, self.once(what, request)).await;
+            self.window.ended(round, Load::of(status(&answer), began.elapsed()));
             let busy = match answer {
                 Err(_) => return Err(CallError::TimedOut { what: what.to_owned(), after: CALL_DEADLINE }),
                 Ok(Ok(body)) => return read(what, &body),
                 Ok(Err(failure)) => failure,
             };
             // Both say that nothing was done, so that every verb may be tried again.
-            let (true, wait) = (busy.worth_retrying(), busy.retry_after.unwrap_or(pause).min(MAX_PAUSE)) else { return Err(busy.error) };
+            let (true, wait) = (busy.worth_retrying(), busy.retry_after.unwrap_or(pause)) else { return Err(busy.error) };
             if Instant::now() + wait > deadline {
                 return Err(busy.error);
             }
@@ -149,6 +157,15 @@ impl ApiServer {
             CallError::Failed { what: what.to_owned(), code, message }
         };
         Err(Failure { error, retry_after: header.map(Duration::from_secs) })
+    }
+}
+
+/// The status of what came, if anything came.
+fn status(answer: &Result<Result<Vec<u8>, Failure>, tokio::time::error::Elapsed>) -> Option<u16> {
+    match answer {
+        Ok(Ok(_)) => Some(200),
+        Ok(Err(failure)) => failure.error.code(),
+        Err(_) => None,
     }
 }
 

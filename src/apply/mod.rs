@@ -5,6 +5,7 @@
 //! | `call.rs` | one HTTP call: deadline, 429, what its failure means |
 //! | `pod.rs` | create, read and delete a Pod |
 //! | `facts.rs` | version, node, cluster UID, access reviews |
+//! | `window.rs` | how many calls may be under way |
 //!
 //! The requests are made by hand on kube's client, since its typed calls hide the status line and `Retry-After`: whether a
 //! POST was refused for certain or may still take effect decides between `rejected` and `lost`. Tests: inline against a real HTTP
@@ -15,7 +16,9 @@ mod facts;
 mod pod;
 #[cfg(test)]
 mod tests;
+mod window;
 
 pub use call::{ApiServer, CallError};
 pub use facts::Access;
 pub use pod::{CreateOutcome, DeleteOutcome};
+pub use window::{Place, Window};

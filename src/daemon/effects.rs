@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kube::Client;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{error, info, warn};
@@ -23,10 +23,6 @@ use crate::types::{InstanceName, KubeNamespace, NodeName};
 use crate::watch::{self, Binding, Scope, Seen};
 use crate::wire::ToControlPlane;
 
-/// Unary calls to the API server at a time. Each takes milliseconds, so that this is thousands a second; and one daemon of many leaves room in the
-/// server's own fair queues.
-const WINDOW: usize = 32;
-
 /// What tasks need; cheap to clone into them.
 #[derive(Clone)]
 pub(super) struct Hands {
@@ -35,12 +31,11 @@ pub(super) struct Hands {
     pub(super) workdirs: Arc<Workdirs>,
     pub(super) health: Health,
     pub(super) events: mpsc::Sender<Event>,
-    window: Arc<Semaphore>,
 }
 
 impl Hands {
     pub(super) fn new(api: ApiServer, audit: Audit, workdirs: Workdirs, health: Health, events: mpsc::Sender<Event>) -> Self {
-        Self { api, audit, workdirs: Arc::new(workdirs), health, events, window: Arc::new(Semaphore::new(WINDOW)) }
+        Self { api, audit, workdirs: Arc::new(workdirs), health, events }
     }
 
     /// Writes a fact; false when it could not be, which is loud and makes the daemon not ready.
@@ -171,9 +166,9 @@ impl Performer {
     }
 
     fn spawn<F: Future<Output = ()> + Send + 'static>(&self, task: impl FnOnce(Hands) -> F) {
-        let (window, task) = (Arc::clone(&self.hands.window), task(self.hands.clone()));
+        let (window, task) = (self.hands.api.window().clone(), task(self.hands.clone()));
         self.tracker.spawn(async move {
-            let _place = window.acquire().await; // never closed
+            let _place = window.enter().await;
             task.await;
         });
     }
