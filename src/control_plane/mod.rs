@@ -14,6 +14,7 @@
 
 mod admin_socket;
 mod changes;
+mod clock;
 mod http;
 mod hub;
 mod launch;

@@ -12,6 +12,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::clock::Clock;
 use super::http::App;
 use super::hub::{Hub, HubSettings};
 use super::logs::LogFiles;
@@ -103,7 +104,7 @@ impl Server {
         let logs = LogFiles::open(folder.clone()).map_err(|source| ServeError::File { path: folder, source })?;
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         let settings = HubSettings { lost_after: options.lost_after, log_limit: options.log_limit_bytes };
-        let hub = Arc::new(Hub::new(Arc::clone(&store), logs, settings, tasks.clone(), stop.clone()));
+        let hub = Arc::new(Hub::new(Arc::clone(&store), logs, settings, Clock::system(), tasks.clone(), stop.clone()));
         let app = Arc::new(App {
             store,
             hub: Arc::clone(&hub),

@@ -12,19 +12,17 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use super::event::Event;
-use crate::dial::{self, Backoff, DialError, Frame, LinkError, Reader, Target, Url, Writer};
+use crate::dial::{self, Backoff, DialError, LinkError, Reader, Target, Url, Writer};
 use crate::error::Chain;
 use crate::telemetry::{Condition, Health};
 use crate::types::NodeName;
-use crate::wire::{self, Beat, Binary, Close, CloseCode, HEARTBEAT_INTERVAL, Heartbeat, LogChunk, ToControlPlane, ToDaemon};
+use crate::wire::{self, Binary, Close, CloseCode, DaemonSession, Due, FromControlPlane, LogChunk, ToControlPlane};
 
 /// Text messages under way to the socket. A welcome may ask for a report of each of a thousand open instances at once; a control plane that lets four
 /// thousand pile up takes nothing any more: the link is dropped, and what matters is sent again on the next.
 const CONTROL_QUEUE: usize = 4096;
 /// Log chunks under way to the socket, of at most 64 KiB each: half a megabyte for all streams together. A follow that finds it full waits.
 const LOG_QUEUE: usize = 8;
-/// How long the control plane may take to answer `hello`. It gives us 10 s for ours.
-const WELCOME_DEADLINE: Duration = Duration::from_secs(20);
 /// A session of this length makes the next failure start from the shortest pause.
 const STABLE: Duration = Duration::from_secs(60);
 /// After a terminal refusal, dial again this often without a new token. **Source:** `design.md` section 4.
@@ -249,51 +247,34 @@ impl Link {
 
     async fn read(&self, link: u64, mut reader: Reader, sender: &Sender) -> Ended {
         let start = Instant::now();
-        let mut beat = Heartbeat::new(HEARTBEAT_INTERVAL, Duration::ZERO);
-        let mut welcome = false;
+        let mut session = DaemonSession::new(Duration::ZERO);
         loop {
-            if !welcome && start.elapsed() > WELCOME_DEADLINE {
-                return Ended::Broke(format!("the control plane did not answer hello within {WELCOME_DEADLINE:?}"));
-            }
-            let wake = match beat.poll(start.elapsed()) {
-                Beat::Dead => return Ended::Broke("the control plane fell silent: two heartbeats are missing".into()),
-                Beat::Send => {
+            let until = match session.due(start.elapsed()) {
+                Err(violation) => return Ended::Broke(format!("the control plane does not keep to the protocol: {}", Chain(&violation))),
+                Ok(Due::Beat) => {
                     sender.send(ToControlPlane::Heartbeat {});
                     continue;
                 }
-                Beat::Wait(until) => start + until,
+                Ok(Due::Wait(until)) => until,
             };
-            let wake = if welcome { wake } else { wake.min(start + WELCOME_DEADLINE + Duration::from_millis(1)) };
             let frame = tokio::select! {
-                () = sleep_until(wake) => continue,
+                () = sleep_until(start + until) => continue,
                 frame = reader.next() => frame,
             };
-            beat.heard(start.elapsed());
-            let event = match frame {
+            let heard = match frame {
                 Err(error) => return Ended::Broke(Chain(&error).to_string()),
-                Ok(Frame::Alive) => continue,
-                Ok(Frame::Text(text)) => match wire::decode_text::<ToDaemon>(&text) {
-                    // A newer control plane may say things that this release has no word for.
-                    Err(error) => {
-                        warn!(link, error = %Chain(&error), "Ignored a message of the control plane");
-                        continue;
-                    }
-                    Ok(ToDaemon::Heartbeat {}) => continue,
-                    Ok(ToDaemon::Close(close)) => return Ended::Told(close),
-                    Ok(message) => {
-                        if let ToDaemon::Welcome(said) = &message {
-                            welcome = true;
-                            let interval = Duration::from_millis(said.heartbeat_ms).clamp(Duration::from_millis(100), Duration::from_secs(300));
-                            beat = Heartbeat::new(interval, start.elapsed());
-                        }
-                        Event::Message { link, message: Box::new(message) }
-                    }
-                },
-                Ok(Frame::Binary(bytes)) => match Binary::decode(bytes) {
-                    Ok(Binary::Dispatch(envelope, body)) => Event::Offered { link, envelope, body },
-                    Ok(Binary::Log(..)) => return Ended::Broke("the control plane sent a log chunk".into()),
-                    Err(error) => return Ended::Broke(Chain(&error).to_string()),
-                },
+                Ok(frame) => session.heard(frame, start.elapsed()),
+            };
+            let event = match heard {
+                Err(violation) => return Ended::Broke(format!("the control plane does not keep to the protocol: {}", Chain(&violation))),
+                Ok(FromControlPlane::Nothing) => continue,
+                Ok(FromControlPlane::Unknown(kind)) => {
+                    warn!(link, message_type = kind, "Passed over a message of an unknown type");
+                    continue;
+                }
+                Ok(FromControlPlane::Close(close)) => return Ended::Told(close),
+                Ok(FromControlPlane::Message(message)) => Event::Message { link, message },
+                Ok(FromControlPlane::Dispatch(envelope, body)) => Event::Offered { link, envelope, body },
             };
             if self.events.send(event).await.is_err() {
                 return Ended::Closed;

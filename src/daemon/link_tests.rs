@@ -9,7 +9,7 @@ use tokio_tungstenite::tungstenite::handshake::server::{Request, Response};
 
 use super::*;
 use crate::types::{Attempt, DispatchId, Placement};
-use crate::wire::{DispatchEnvelope, Welcome};
+use crate::wire::{DispatchEnvelope, ToDaemon, Welcome};
 
 /// A daemon's link, and the listener that it dials.
 struct Bench {

@@ -22,7 +22,7 @@ use super::error::DialError;
 use super::link::{Reader, Writer, split};
 use super::target::Target;
 use super::{proxy, tls};
-use crate::wire::{MAX_BINARY, NODE_HEADER, SUBPROTOCOL};
+use crate::wire::{self, MAX_BINARY, NODE_HEADER};
 
 /// How long everything between an open TCP connection and an open websocket may take.
 pub const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(10);
@@ -105,9 +105,10 @@ async fn upgrade(target: &Target, stream: Box<dyn Stream>) -> Result<(Reader, Wr
     let mut bearer = HeaderValue::from_str(&format!("Bearer {}", target.token.expose_secret())).map_err(|_| DialError::TokenMalformed)?;
     bearer.set_sensitive(true);
     let node = HeaderValue::from_str(target.node.as_str()).map_err(|error| failed(WsError::HttpFormat(error.into())))?;
+    let offered = HeaderValue::from_str(&wire::offer()).map_err(|error| failed(WsError::HttpFormat(error.into())))?;
     request.headers_mut().insert(AUTHORIZATION, bearer);
     request.headers_mut().insert(NODE_HEADER, node);
-    request.headers_mut().insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(SUBPROTOCOL));
+    request.headers_mut().insert(SEC_WEBSOCKET_PROTOCOL, offered);
 
     // A frame and what stands in the buffer behind it: a slow peer holds up our writer, not our memory.
     let config = WebSocketConfig::default()
@@ -118,7 +119,7 @@ async fn upgrade(target: &Target, stream: Box<dyn Stream>) -> Result<(Reader, Wr
         .max_frame_size(Some(MAX_BINARY));
     match client_async_with_config(request, stream, Some(config)).await {
         Ok((socket, response)) => match response.headers().get(SEC_WEBSOCKET_PROTOCOL) {
-            Some(agreed) if agreed == SUBPROTOCOL => Ok(split(socket)),
+            Some(agreed) if agreed.to_str().is_ok_and(|agreed| wire::negotiate(agreed).is_some()) => Ok(split(socket)),
             _ => Err(DialError::Subprotocol),
         },
         Err(WsError::Http(response)) => Err(refusal(&response)),

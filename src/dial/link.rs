@@ -9,19 +9,9 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::{Error as WsError, Message};
 
 use super::connect::Stream;
+use crate::wire::Frame;
 
 type Socket = WebSocketStream<Box<dyn Stream>>;
-
-/// What arrived.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Frame {
-    /// A text frame.
-    Text(String),
-    /// A binary frame.
-    Binary(Bytes),
-    /// A ping or pong: the peer lives.
-    Alive,
-}
 
 /// The connection is over.
 #[derive(Debug, thiserror::Error)]

@@ -23,5 +23,5 @@ mod tls;
 pub use backoff::Backoff;
 pub use connect::{HANDSHAKE_DEADLINE, connect};
 pub use error::DialError;
-pub use link::{Frame, LinkError, Reader, Writer};
+pub use link::{LinkError, Reader, Writer};
 pub use target::{InvalidUrl, Target, Url};

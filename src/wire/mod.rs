@@ -1,7 +1,8 @@
 //! Layer 1: what travels on the websocket between a daemon and the control plane. This is the protocol page.
 //!
-//! The daemon dials out (`wss`, subprotocol [`SUBPROTOCOL`]) with `Authorization: Bearer <enrolment token>` and the
-//! header [`NODE_HEADER`]. One message is one frame; nothing is compressed and nothing is split over frames.
+//! The daemon dials out (`wss`, its [`VERSIONS`] as subprotocols) with `Authorization: Bearer <enrolment token>`, its place in the
+//! headers [`ROLE_HEADER`] and [`NODE_HEADER`], and the proof of it in [`IDENTITY_HEADER`]. One message is one frame; nothing is
+//! compressed and nothing is split over frames. Both ends' rules are [`DaemonSession`] and [`ControlPlaneSession`].
 //!
 //! ```text
 //! daemon                                     control plane
@@ -19,7 +20,7 @@
 //! ```
 //!
 //! **Text frames** are JSON, at most [`MAX_TEXT`]: [`ToControlPlane`] and [`ToDaemon`], tagged by `type`. Unknown fields
-//! are ignored in them. **Binary frames** are at most [`MAX_BINARY`]: [`Binary`] says how they are laid out. The bytes of a
+//! are ignored in them, and messages of an unknown type are passed over. **Binary frames** are at most [`MAX_BINARY`]: [`Binary`] says how they are laid out. The bytes of a
 //! [`Dispatch`] are opaque to the frame, so that they can be hashed without re-encoding, and unknown fields in them are
 //! *refused*: an old daemon must not start work without a limit that it does not know.
 //!
@@ -27,7 +28,8 @@
 //! |---|---|---|
 //! | 1 | 0.1 | first |
 //!
-//! A new version adds a subprotocol name, is offered beside the old one, and each is served at least 12 months.
+//! A new version adds a [`Version`], is offered beside the old one, and each is served at least 12 months. `v1.schema.json` is generated
+//! from the structs, and `tests/wire/corpus` holds a frame of each kind that every later release must go on reading.
 //!
 //! This module never names a Kubernetes type, and has no I/O, clock or randomness. Tests: inline and `tests/wire/`.
 
@@ -36,6 +38,9 @@ mod frame;
 mod heartbeat;
 mod message;
 mod resume;
+mod session;
+mod version;
+mod window;
 
 pub use dispatch::{Caller, Dispatch, EnvVar, InvalidDispatch, LaunchDispatch, MAX_SCRIPT, Work, Workdir};
 pub use frame::{Binary, BinaryError, DispatchEnvelope, LogChunk};
@@ -45,6 +50,9 @@ pub use message::{
     Taint, ToControlPlane, ToDaemon, Welcome,
 };
 pub use resume::ResumePoint;
+pub use session::{ControlPlaneSession, DaemonSession, Due, Frame, FromControlPlane, FromDaemon, HELLO_DEADLINE, Violation, WELCOME_DEADLINE};
+pub use version::{VERSIONS, Version, negotiate, offer};
+pub use window::Window;
 
 /// Websocket subprotocol of version 1.
 pub const SUBPROTOCOL: &str = "nymph.v1";
@@ -79,6 +87,12 @@ pub enum TextError {
         /// Its length, in bytes.
         length: usize,
     },
+    /// The message is of a type that this release does not know: a later one's, which is passed over.
+    #[error("text frame is of the unknown type {kind:?}")]
+    Unknown {
+        /// Its type, cut to a sane length.
+        kind: String,
+    },
     /// The frame is not JSON of a known message.
     #[error("text frame is not a known message")]
     Malformed {
@@ -91,12 +105,26 @@ pub enum TextError {
 /// Reads a text frame.
 ///
 /// # Errors
-/// [`TextError`] when it is too long, not JSON, or of an unknown `type`. Unknown fields are not an error.
+/// [`TextError`] when it is too long, not JSON, or of an unknown `type`, which is a variant of its own. Unknown fields are not an error.
 pub fn decode_text<M: serde::de::DeserializeOwned>(text: &str) -> Result<M, TextError> {
     if text.len() > MAX_TEXT {
         return Err(TextError::TooLong { length: text.len() });
     }
-    serde_json::from_str(text).map_err(|source| TextError::Malformed { source })
+    serde_json::from_str(text).map_err(|source| match unknown_kind(text, &source) {
+        Some(kind) => TextError::Unknown { kind },
+        None => TextError::Malformed { source },
+    })
+}
+
+/// The message's type, when that is what the reader did not know.
+fn unknown_kind(text: &str, error: &serde_json::Error) -> Option<String> {
+    #[derive(serde::Deserialize)]
+    struct Tagged {
+        #[serde(rename = "type")]
+        kind: String,
+    }
+    let Tagged { kind } = serde_json::from_str(text).ok()?;
+    error.to_string().starts_with(&format!("unknown variant `{kind}`")).then(|| kind.chars().take(64).collect())
 }
 
 /// Writes a text frame.

@@ -2,8 +2,9 @@
 
 mod peers;
 
-use nymph::dial::{DialError, Frame, LinkError, Target, connect};
+use nymph::dial::{DialError, LinkError, Target, connect};
 use nymph::error::Chain;
+use nymph::wire::Frame;
 use peers::{Answer, Ca, Peer, Proxy};
 use secrecy::SecretString;
 

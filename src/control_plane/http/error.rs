@@ -55,6 +55,7 @@ codes! {
     DispatchNotBuilt = "dispatch_not_built", BAD_REQUEST, "The way of dispatching is not built in this release";
     ClusterUnknown = "cluster_unknown", BAD_REQUEST, "The cluster is not enrolled";
     ModeMismatch = "mode_mismatch", BAD_REQUEST, "The mode belongs to another provider";
+    VersionRefused = "version_refused", UPGRADE_REQUIRED, "No common protocol version";
     BadHandshake = "bad_handshake", BAD_REQUEST, "This is not a daemon's handshake";
     Unauthorized = "unauthorized", UNAUTHORIZED, "No valid token was given";
     Forbidden = "forbidden", FORBIDDEN, "The token may not do this";

@@ -51,7 +51,7 @@ pub(super) async fn visible(app: &App, caller: &Caller, namespace: &str, provide
 
 async fn list_filtered(app: &App, filter: InstanceFilter) -> Result<Json<Value>, ApiError> {
     let rows = app.store.instances(filter).await?;
-    let reaches = Reaches::read(app).await?;
+    let reaches = Reaches::new(app);
     Ok(Json(rows.iter().map(|row| reaches.instance(row)).collect()))
 }
 
@@ -100,7 +100,7 @@ async fn await_state(app: &App, mut row: Instance, wait: Wait) -> Result<Json<Va
     let mut changes = app.hub.changes.subscribe(&row.dispatch_id);
     loop {
         row = app.store.instance_of(row.dispatch_id.clone()).await?.unwrap_or(row);
-        let reaches = Reaches::read(app).await?;
+        let reaches = Reaches::new(app);
         let state = shown(&row, reaches.of(&row.place), app.stale_after).state;
         let done = wait.wait.is_none_or(|wanted| reached(state, wanted));
         if done || !matches!(timeout_at(deadline, app.stop.run_until_cancelled(changes.changed())).await, Ok(Some(Ok(())))) {

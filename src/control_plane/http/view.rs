@@ -1,12 +1,11 @@
 //! An instance as callers see it. Pure but for the clock that its caller reads.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{ApiError, App};
+use super::App;
 use crate::control_plane::store::{Instance, Phase, Place};
 use crate::types::{Reason, State};
 use crate::wire::LogEndReason;
@@ -58,23 +57,18 @@ pub(super) fn shown(row: &Instance, reach: Reach, stale_after: Duration) -> Show
     }
 }
 
-/// Looks up how far away daemons are; the store is asked once.
+/// Looks up how far away daemons are.
 pub(super) struct Reaches<'a> {
     app: &'a App,
-    stored: HashMap<Place, Timestamp>,
-    now: Timestamp,
 }
 
 impl<'a> Reaches<'a> {
-    pub(super) async fn read(app: &'a App) -> Result<Self, ApiError> {
-        let stored = app.store.daemons().await?.into_iter().map(|row| (row.place, row.last_seen)).collect();
-        Ok(Self { app, stored, now: Timestamp::now() })
+    pub(super) fn new(app: &'a App) -> Self {
+        Self { app }
     }
 
     pub(super) fn of(&self, place: &Place) -> Reach {
-        let heard = self.app.hub.last_heard(place, self.stored.get(place).copied());
-        let away = Duration::try_from(self.now.duration_since(heard)).unwrap_or_default();
-        Reach { connected: self.app.hub.session(place).is_some(), away }
+        Reach { connected: self.app.hub.session(place).is_some(), away: self.app.hub.away(place) }
     }
 
     /// The JSON of an instance.

@@ -17,7 +17,7 @@ use super::conversation;
 use crate::control_plane::http::{ApiError, App, Code};
 use crate::control_plane::tokens::{TokenHash, TokenKind};
 use crate::types::Placement;
-use crate::wire::{MAX_BINARY, NODE_HEADER, ROLE_HEADER, SUBPROTOCOL};
+use crate::wire::{MAX_BINARY, NODE_HEADER, ROLE_HEADER, Version, negotiate, offer};
 
 /// Read and write buffers of a socket, in bytes: there is one of each for every connected daemon.
 const BUFFER: usize = 4 << 10;
@@ -28,7 +28,7 @@ const MAX_WRITE_BUFFER: usize = MAX_BINARY + (256 << 10);
 struct Handshake {
     token: Option<TokenHash>,
     placement: Option<Placement>,
-    common_version: bool,
+    version: Option<Version>,
     response: Result<Response, String>,
 }
 
@@ -40,7 +40,7 @@ impl Handshake {
         Self {
             token: token.and_then(|token| TokenKind::Enrolment.hash(token.trim())),
             placement: placement(header(ROLE_HEADER), header(NODE_HEADER)),
-            common_version: offered.split(',').any(|name| name.trim() == SUBPROTOCOL),
+            version: negotiate(offered),
             response: create_response_with_body(request, Body::empty).map_err(|error| error.to_string()),
         }
     }
@@ -60,7 +60,7 @@ pub(crate) async fn connect(State(app): State<Arc<App>>, mut request: Request) -
     if request.headers().contains_key(ORIGIN) {
         return Err(ApiError::new(Code::BrowserRefused, "this path is for daemons; a request with an Origin comes from a browser"));
     }
-    let Handshake { token, placement, common_version, response } = Handshake::read(&request);
+    let Handshake { token, placement, version, response } = Handshake::read(&request);
     let unknown = || {
         ApiError::new(Code::Unauthorized, "the enrolment token is missing, malformed, unknown or revoked")
             .cure("make one with `lakeshore clusters enroll NAME` and put it into the daemon's token file")
@@ -70,12 +70,12 @@ pub(crate) async fn connect(State(app): State<Arc<App>>, mut request: Request) -
         let detail = format!("the header {NODE_HEADER} must name the daemon's node, or {ROLE_HEADER} say that it is the cluster's");
         ApiError::new(Code::BadHandshake, detail)
     })?;
-    if !common_version {
-        let detail = format!("no common protocol version: this control plane speaks {SUBPROTOCOL}");
-        return Err(ApiError::new(Code::BadHandshake, detail).cure("use releases of the daemon and the control plane that overlap"));
-    }
+    let version = version.ok_or_else(|| {
+        let detail = format!("no common protocol version: this control plane speaks {}", offer());
+        ApiError::new(Code::VersionRefused, detail).cure("use releases of the daemon and the control plane that overlap")
+    })?;
     let mut response = response.map_err(|error| ApiError::new(Code::BadHandshake, format!("this is no websocket handshake: {error}")))?;
-    response.headers_mut().insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(SUBPROTOCOL));
+    response.headers_mut().insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(version.subprotocol()));
     let upgrade = hyper::upgrade::on(&mut request);
     let hub = Arc::clone(&app.hub);
     app.hub.spawn(async move {

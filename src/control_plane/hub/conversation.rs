@@ -1,33 +1,36 @@
-//! One daemon's session, from its `hello` to the last word.
+//! One daemon's session, from its `hello` to the last word: moves frames between the socket and what decides.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{Sink, SinkExt, Stream, StreamExt};
-use jiff::Timestamp;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep_until, timeout};
 use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::error::ProtocolError;
 use tokio_tungstenite::tungstenite::{self, Message};
 
-use super::outbox::{self, OUTBOX, Outgoing};
+use super::ingest;
+use super::opening::{self, Opened};
+use super::outbox::{self, Outgoing};
+use super::receive::Receiver;
 use super::session::Session;
-use super::{Hub, ingest, receive};
-use crate::control_plane::store::{Cluster, Fence, Instance, OpenSession, Phase, Place, StoreError};
+use super::{Hub, unless_cancelled};
+use crate::control_plane::store::{Cluster, Instance, Place, StoreError};
 use crate::error::Chain;
 use crate::types::Placement;
-use crate::wire::{self, Close, CloseCode, HEARTBEAT_INTERVAL, Hello, OpenItem, OpenPhase, ToControlPlane, ToDaemon, Welcome};
+use crate::wire::{self, Close, CloseCode, ControlPlaneSession, Due, Frame, FromDaemon, HEARTBEAT_INTERVAL, Hello, ToDaemon, Violation};
 
-/// How long a daemon may take to say `hello` after its upgrade.
-const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 /// When a daemon shall try again after the store failed.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 /// How long a peer may take to hear a goodbye.
 const LINGER: Duration = Duration::from_secs(2);
 
 /// Why a session ends from our side.
-pub(super) enum End {
+#[derive(Debug)]
+pub(in crate::control_plane) enum End {
     /// The peer went away, or was told to.
     Gone,
     /// The peer broke the protocol.
@@ -42,52 +45,102 @@ impl From<StoreError> for End {
     }
 }
 
-/// Runs a session of a daemon whose token and node name were read in the handshake.
+impl From<Violation> for End {
+    fn from(violation: Violation) -> Self {
+        if violation.is_silence() { Self::Gone } else { Self::Protocol(Chain(&violation).to_string()) }
+    }
+}
+
+/// The socket's receiving half with its session's rules: gives what frames say, and answers to what is due in between.
+struct Peer<S> {
+    stream: S,
+    machine: ControlPlaneSession,
+    started: Instant,
+}
+
+impl<S: Stream<Item = Result<Message, tungstenite::Error>> + Unpin> Peer<S> {
+    /// The next thing that the daemon says; `None` when a heartbeat is due.
+    async fn next(&mut self) -> Result<Option<FromDaemon>, End> {
+        loop {
+            let until = match self.machine.due(self.started.elapsed())? {
+                Due::Beat => return Ok(None),
+                Due::Wait(until) => until,
+            };
+            let message = tokio::select! {
+                biased;
+                message = self.stream.next() => message,
+                () = sleep_until(self.started + until) => continue,
+            };
+            let frame = frame(message)?.ok_or(End::Gone)?;
+            return Ok(Some(self.machine.heard(frame, self.started.elapsed())?));
+        }
+    }
+}
+
+/// A socket's message as a frame; `None` at its end.
+fn frame(message: Option<Result<Message, tungstenite::Error>>) -> Result<Option<Frame>, End> {
+    match message {
+        Some(Ok(Message::Text(text))) => Ok(Some(Frame::Text(text.as_str().to_owned()))),
+        Some(Ok(Message::Binary(bytes))) => Ok(Some(Frame::Binary(bytes))),
+        Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => Ok(Some(Frame::Alive)),
+        Some(Ok(Message::Close(_))) | None => Ok(None),
+        // A process that was killed or a line that was cut says no goodbye: that breaks no rule.
+        Some(Err(tungstenite::Error::Protocol(ProtocolError::ResetWithoutClosingHandshake))) => Ok(None),
+        Some(Err(error @ (tungstenite::Error::Capacity(_) | tungstenite::Error::Protocol(_) | tungstenite::Error::Utf8(_)))) => {
+            Err(End::Protocol(error.to_string()))
+        }
+        Some(Err(_)) => Ok(None),
+    }
+}
+
+/// Runs a session of a daemon whose token and place were read in the handshake.
 pub(super) async fn run<S>(hub: Arc<Hub>, cluster: Cluster, placement: Placement, socket: WebSocketStream<S>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let (sink, mut stream) = socket.split();
-    let place = Place { cluster: cluster.name.clone(), placement };
-    let hello = match timeout(HELLO_TIMEOUT, read_hello(&mut stream, &place.placement)).await {
-        Ok(Ok(hello)) => hello,
-        Ok(Err(End::Protocol(message))) => return refuse(sink, &mut stream, &place, message).await,
-        Ok(Err(End::Gone | End::Store(_))) => return,
-        Err(_) => return refuse(sink, &mut stream, &place, format!("no hello within {} s", HELLO_TIMEOUT.as_secs())).await,
+    let (sink, stream) = socket.split();
+    let place = Place { cluster: cluster.name.clone(), placement: placement.clone() };
+    let machine = ControlPlaneSession::new(placement, HEARTBEAT_INTERVAL, Duration::ZERO);
+    let mut peer = Peer { stream, machine, started: Instant::now() };
+    let hello = match first(&mut peer).await {
+        Ok(hello) => hello,
+        Err(End::Protocol(message)) => return refuse(sink, &mut peer.stream, &place, message).await,
+        Err(End::Gone | End::Store(_)) => return,
     };
-    let opening = OpenSession { place: place.clone(), hello: hello.clone(), now: Timestamp::now() };
-    let opened = match hub.store.open_session(opening).await {
+    let (version, held) = (hello.version.clone(), hello.held.len());
+    let opened = match opening::open(&hub, &cluster, place.clone(), hello).await {
         Ok(opened) => opened,
         Err(error) => return tracing::error!(node = %place.placement, error = %Chain(&error), "A session cannot be opened"),
     };
-    let (sender, receiver) = mpsc::channel(OUTBOX);
-    let fence = Fence { place, epoch: opened.epoch };
-    let session = Arc::new(Session::new(fence, cluster.install.clone(), hello.node.clone(), sender, hub.stop.child_token()));
+    let Opened { session, outbox, logs, displaced } = opened;
     // A session that ends early, by a panic too, must not keep its successor waiting.
     let finished = session.finished().clone().drop_guard();
-    let writer = tokio::spawn(outbox::run(Arc::clone(&hub), Arc::clone(&session), receiver, sink));
-    // Before anybody else can reach the session: `welcome` is the first word.
-    session.say(Outgoing::Message(ToDaemon::Welcome(Box::new(welcome(&hub, &session, &cluster, &opened.open))))).await;
-    if let Some(older) = hub.register(&session) {
-        let message = "a newer session of the same node took over".to_owned();
-        older.close(Close { code: CloseCode::Displaced, message, retry_after_ms: None });
-        if !Arc::ptr_eq(&older, &session) {
-            tracing::warn!(node = %session.place().placement, epoch = session.epoch(), "A daemon displaces an older session of its node");
-            older.finished().cancelled().await; // two must never write one log
-        }
+    let writer = tokio::spawn(outbox::run(Arc::clone(&hub), Arc::clone(&session), outbox, sink));
+    if let Some(older) = displaced {
+        older.finished().cancelled().await;
     }
-    let node = session.place().placement.clone();
-    tracing::info!(cluster = %cluster.name, node = %node, epoch = session.epoch(), version = %hello.version, held = hello.held.len(), "Daemon connected");
-    serve(&hub, &session, opened.logs, &mut stream).await;
+    tracing::info!(cluster = %cluster.name, node = %place.placement, epoch = session.epoch(), version, held, "Daemon connected");
+    serve(&hub, &session, logs, &mut peer).await;
     session.abandon();
     hub.remove(&session);
     drop(finished);
     if let Err(error) = hub.store.close_session(session.fence().clone(), session.heard()).await {
-        tracing::error!(node = %node, error = %Chain(&error), "The end of a session was not stored");
+        tracing::error!(node = %place.placement, error = %Chain(&error), "The end of a session was not stored");
     }
     let _ = writer.await; // bounded by its own time-outs
-    linger(&mut stream).await;
-    tracing::info!(node = %node, epoch = session.epoch(), "Daemon disconnected");
+    linger(&mut peer.stream).await;
+    tracing::info!(node = %place.placement, epoch = session.epoch(), "Daemon disconnected");
+}
+
+async fn first<S>(peer: &mut Peer<S>) -> Result<Box<Hello>, End>
+where
+    S: Stream<Item = Result<Message, tungstenite::Error>> + Unpin,
+{
+    loop {
+        if let Some(FromDaemon::Hello(hello)) = peer.next().await? {
+            return Ok(hello);
+        }
+    }
 }
 
 /// Reads on for a moment after the goodbye: a socket that is closed with bytes unread is reset, and the goodbye lost with it.
@@ -133,75 +186,43 @@ where
     linger(stream).await;
 }
 
-async fn read_hello<S>(stream: &mut S, placement: &Placement) -> Result<Box<Hello>, End>
-where
-    S: Stream<Item = Result<Message, tungstenite::Error>> + Unpin,
-{
-    loop {
-        let hello = match stream.next().await {
-            Some(Ok(Message::Text(text))) => {
-                wire::decode_text::<ToControlPlane>(text.as_str()).map_err(|error| End::Protocol(Chain(&error).to_string()))?
-            }
-            Some(Ok(Message::Ping(_) | Message::Pong(_))) => continue,
-            Some(Ok(Message::Binary(_) | Message::Frame(_))) => return Err(End::Protocol("the first message must be hello".into())),
-            Some(Ok(Message::Close(_)) | Err(_)) | None => return Err(End::Gone),
-        };
-        return match hello {
-            ToControlPlane::Hello(hello) if hello.role == placement.role() && hello.node.as_ref().map(|node| &node.name) == placement.node() => {
-                Ok(hello)
-            }
-            ToControlPlane::Hello(hello) => {
-                let node = hello.node.map_or_else(|| "no node".to_owned(), |node| node.name.to_string());
-                Err(End::Protocol(format!("hello names the role {} and {node}, the handshake {}", hello.role, placement.whose())))
-            }
-            _ => Err(End::Protocol("the first message must be hello".into())),
-        };
-    }
-}
-
 /// Tells the daemon what is owed and handles what it sends, until it is gone or wrong.
-async fn serve<S>(hub: &Arc<Hub>, session: &Arc<Session>, logs: Vec<Instance>, stream: &mut S)
+async fn serve<S>(hub: &Arc<Hub>, session: &Arc<Session>, logs: Vec<Instance>, peer: &mut Peer<S>)
 where
     S: Stream<Item = Result<Message, tungstenite::Error>> + Unpin,
 {
-    session.look_at_queue();
-    // A deletion that was asked for while the session opened is in neither `welcome` nor the hub's hands.
-    match hub.store.unconfirmed_deletions(session.place().clone()).await {
-        Ok(deletions) => {
-            for instance in deletions {
-                session.say(Outgoing::Message(ToDaemon::Cancel { instance })).await;
-            }
-        }
-        Err(error) => return conclude(session, End::Store(error)),
-    }
     let (intake, chunks) = mpsc::channel(ingest::INTAKE);
     let ingesting = tokio::spawn(ingest::run(Arc::clone(hub), Arc::clone(session), chunks));
-    conclude(session, receive::run(hub, session, logs, stream, &intake).await);
-    drop(intake);
+    let receiver = Receiver { hub: Arc::clone(hub), session: Arc::clone(session), intake };
+    conclude(session, listen(&receiver, logs, peer).await);
+    drop(receiver);
     let _ = ingesting.await; // ends with its current batch, now that the session closes
 }
 
-fn welcome(hub: &Hub, session: &Session, cluster: &Cluster, open: &[Instance]) -> Welcome {
-    let now = Timestamp::now();
-    let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-    let item = |row: &Instance| OpenItem {
-        dispatch_id: row.dispatch_id.clone(),
-        attempt: row.attempt,
-        instance: row.name.clone(),
-        namespace: row.kube_namespace.clone().unwrap_or_default(),
-        phase: if row.phase == Phase::Created { OpenPhase::Created } else { OpenPhase::Accepted },
-        uid: row.seen.uid.clone(),
-        seq: row.report_seq,
-        cancel: row.delete_requested,
-        accepted_ms_ago: row.accepted_at.map_or(0, |at| u64::try_from(now.duration_since(at).as_millis()).unwrap_or_default()),
-    };
-    Welcome {
-        cluster: cluster.name.clone(),
-        install: cluster.install.clone(),
-        session: format!("{}/{}/{}", cluster.name, session.place().placement, session.epoch()),
-        epoch: session.epoch(),
-        heartbeat_ms: milliseconds(HEARTBEAT_INTERVAL),
-        lost_after_ms: milliseconds(hub.settings.lost_after),
-        open: open.iter().map(item).collect(),
+/// Reads and handles until the peer is gone or wrong, or the session is closed.
+async fn listen<S>(receiver: &Receiver, logs: Vec<Instance>, peer: &mut Peer<S>) -> End
+where
+    S: Stream<Item = Result<Message, tungstenite::Error>> + Unpin,
+{
+    let Some(Err(end)) = unless_cancelled(receiver.session.closing(), talk(receiver, logs, peer)).await else { return End::Gone };
+    if matches!(end, End::Gone) {
+        tracing::debug!(node = %receiver.session.place().placement, "A daemon went away or was silent for too long");
+    }
+    end
+}
+
+async fn talk<S>(receiver: &Receiver, logs: Vec<Instance>, peer: &mut Peer<S>) -> Result<Infallible, End>
+where
+    S: Stream<Item = Result<Message, tungstenite::Error>> + Unpin,
+{
+    receiver.begin(logs).await?;
+    loop {
+        match peer.next().await? {
+            None => receiver.session.say(Outgoing::Message(ToDaemon::Heartbeat {})).await,
+            Some(said) => {
+                receiver.handle(said).await?;
+                peer.machine.handled(peer.started.elapsed());
+            }
+        }
     }
 }

@@ -7,23 +7,26 @@
 pub(crate) mod connect;
 mod conversation;
 mod ingest;
+mod opening;
 mod outbox;
 mod receive;
 mod session;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::changes::Changes;
+use super::clock::Clock;
 use super::logs::LogFiles;
 use super::store::{Instance, Place, Store};
+use crate::types::DispatchId;
 use crate::wire::{Close, CloseCode, NodeFacts, ToDaemon};
 
+pub(in crate::control_plane) use session::locked;
 pub(crate) use session::{Found, Session};
 
 /// Limits and waits that sessions keep.
@@ -41,16 +44,37 @@ pub(crate) struct Hub {
     pub(crate) logs: LogFiles,
     pub(crate) changes: Changes,
     settings: HubSettings,
-    started_at: Timestamp,
+    pub(crate) clock: Clock,
+    /// When sessions ended, on the monotonic clock: for how long a daemon is away.
+    left: Mutex<HashMap<Place, Duration>>,
+    /// When dispatches were accepted, on the monotonic clock; those whose object is not reported yet.
+    accepted: Mutex<HashMap<DispatchId, Duration>>,
     sessions: Mutex<BTreeMap<Place, Arc<Session>>>,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
 
 impl Hub {
-    pub(crate) fn new(store: Arc<dyn Store>, logs: LogFiles, settings: HubSettings, tasks: TaskTracker, stop: CancellationToken) -> Self {
-        let (changes, sessions) = (Changes::default(), Mutex::default());
-        Self { store, logs, changes, settings, started_at: Timestamp::now(), sessions, tasks, stop }
+    pub(crate) fn new(
+        store: Arc<dyn Store>,
+        logs: LogFiles,
+        settings: HubSettings,
+        clock: Clock,
+        tasks: TaskTracker,
+        stop: CancellationToken,
+    ) -> Self {
+        Self {
+            store,
+            logs,
+            changes: Changes::default(),
+            settings,
+            clock,
+            left: Mutex::default(),
+            accepted: Mutex::default(),
+            sessions: Mutex::default(),
+            tasks,
+            stop,
+        }
     }
 
     /// The session of a place, when its daemon is connected.
@@ -69,13 +93,29 @@ impl Hub {
         self.live(cluster).iter().filter_map(|session| session.facts()).collect()
     }
 
-    /// When the daemon of a place was last heard, given what the store knows. A daemon had no chance to be heard while this
-    /// process did not run, so its absence counts from this process's start.
-    pub(crate) fn last_heard(&self, place: &Place, stored: Option<Timestamp>) -> Timestamp {
-        match self.session(place) {
-            Some(session) => session.heard(),
-            None => stored.map_or(self.started_at, |stored| stored.max(self.started_at)),
+    /// For how long the daemon of a place is away; zero while it is connected. It had no chance to be heard while this process did
+    /// not run, so its absence counts from this process's start.
+    pub(crate) fn away(&self, place: &Place) -> Duration {
+        if self.session(place).is_some() {
+            return Duration::ZERO;
         }
+        let left = locked(&self.left).get(place).copied().unwrap_or_default();
+        self.clock.mono().saturating_sub(left)
+    }
+
+    /// `accepted` is on disk.
+    fn note_accepted(&self, dispatch_id: &DispatchId) {
+        locked(&self.accepted).entry(dispatch_id.clone()).or_insert(self.clock.mono());
+    }
+
+    fn forget_accepted(&self, dispatch_id: &DispatchId) {
+        locked(&self.accepted).remove(dispatch_id);
+    }
+
+    /// For how long at least a dispatch is accepted. One of an earlier process counts from this one's start: the time between is not known.
+    fn accepted_ago(&self, dispatch_id: &DispatchId) -> Duration {
+        let since = locked(&self.accepted).get(dispatch_id).copied().unwrap_or_default();
+        self.clock.mono().saturating_sub(since)
     }
 
     /// Has what is queued for a place offered to its daemon, if that is connected. If not, it is offered when a session opens.
@@ -106,6 +146,7 @@ impl Hub {
         let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         if sessions.get(session.place()).is_some_and(|current| current.epoch() == session.epoch()) {
             sessions.remove(session.place());
+            locked(&self.left).insert(session.place().clone(), self.clock.mono());
         }
     }
 

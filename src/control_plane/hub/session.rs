@@ -51,17 +51,24 @@ pub(crate) struct Session {
     next_request: AtomicU64,
 }
 
-pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(in crate::control_plane) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Session {
-    pub(super) fn new(fence: Fence, install: String, facts: Option<NodeFacts>, outbox: mpsc::Sender<Outgoing>, closing: CancellationToken) -> Self {
+    pub(super) fn new(
+        fence: Fence,
+        install: String,
+        facts: Option<NodeFacts>,
+        outbox: mpsc::Sender<Outgoing>,
+        now: Timestamp,
+        closing: CancellationToken,
+    ) -> Self {
         Self {
             fence,
             install,
             facts: Mutex::new(facts),
-            heard: Mutex::new(Timestamp::now()),
+            heard: Mutex::new(now),
             outbox,
             offers: Notify::new(),
             closing,
@@ -103,8 +110,8 @@ impl Session {
         *locked(&self.facts) = Some(facts);
     }
 
-    pub(super) fn was_heard(&self) {
-        *locked(&self.heard) = Timestamp::now();
+    pub(super) fn was_heard(&self, now: Timestamp) {
+        *locked(&self.heard) = now;
     }
 
     /// Queues a message from outside the session. A daemon that does not read is disconnected instead of waited for.

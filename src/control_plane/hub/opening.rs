@@ -1,0 +1,68 @@
+//! From a `hello` to an open session: one transaction, and `welcome` as the first word.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use super::Hub;
+use super::outbox::{OUTBOX, Outgoing};
+use super::session::Session;
+use crate::control_plane::store::{Cluster, Fence, Instance, OpenSession, Phase, Place, StoreError};
+use crate::wire::{Close, CloseCode, HEARTBEAT_INTERVAL, Hello, OpenItem, OpenPhase, ToDaemon, Welcome};
+
+/// A session that the store has opened and nobody serves yet.
+pub(in crate::control_plane) struct Opened {
+    pub(in crate::control_plane) session: Arc<Session>,
+    /// What is to be written to the daemon; `welcome` is in it.
+    pub(super) outbox: mpsc::Receiver<Outgoing>,
+    /// Logs to go on with.
+    pub(super) logs: Vec<Instance>,
+    /// The older session of the place, told to close. Nothing is served before it has finished: two must never write one log.
+    pub(super) displaced: Option<Arc<Session>>,
+}
+
+/// Opens a session for a daemon whose identity was proved in the handshake.
+pub(in crate::control_plane) async fn open(hub: &Hub, cluster: &Cluster, place: Place, hello: Box<Hello>) -> Result<Opened, StoreError> {
+    let facts = hello.node.clone();
+    let opened = hub.store.open_session(OpenSession { place: place.clone(), hello, now: hub.clock.wall() }).await?;
+    let (sender, outbox) = mpsc::channel(OUTBOX);
+    let fence = Fence { place, epoch: opened.epoch };
+    let session = Arc::new(Session::new(fence, cluster.install.clone(), facts, sender, hub.clock.wall(), hub.stop.child_token()));
+    // Before anybody else can reach the session.
+    session.say(Outgoing::Message(ToDaemon::Welcome(Box::new(welcome(hub, &session, cluster, &opened.open))))).await;
+    let displaced = hub.register(&session);
+    if let Some(older) = &displaced {
+        let message = "a newer session of the same place took over".to_owned();
+        older.close(Close { code: CloseCode::Displaced, message, retry_after_ms: None });
+        if !Arc::ptr_eq(older, &session) {
+            tracing::warn!(node = %session.place().placement, epoch = session.epoch(), "A daemon displaces an older session of its place");
+        }
+    }
+    let displaced = displaced.filter(|older| !Arc::ptr_eq(older, &session));
+    Ok(Opened { session, outbox, logs: opened.logs, displaced })
+}
+
+fn welcome(hub: &Hub, session: &Session, cluster: &Cluster, open: &[Instance]) -> Welcome {
+    let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let item = |row: &Instance| OpenItem {
+        dispatch_id: row.dispatch_id.clone(),
+        attempt: row.attempt,
+        instance: row.name.clone(),
+        namespace: row.kube_namespace.clone().unwrap_or_default(),
+        phase: if row.phase == Phase::Created { OpenPhase::Created } else { OpenPhase::Accepted },
+        uid: row.seen.uid.clone(),
+        seq: row.report_seq,
+        cancel: row.delete_requested,
+        accepted_ms_ago: milliseconds(hub.accepted_ago(&row.dispatch_id)),
+    };
+    Welcome {
+        cluster: cluster.name.clone(),
+        install: cluster.install.clone(),
+        session: format!("{}/{}/{}", cluster.name, session.place().placement, session.epoch()),
+        epoch: session.epoch(),
+        heartbeat_ms: milliseconds(HEARTBEAT_INTERVAL),
+        lost_after_ms: milliseconds(hub.settings.lost_after),
+        open: open.iter().map(item).collect(),
+    }
+}
