@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use futures_util::{SinkExt as _, StreamExt as _};
-use nymph::dial::{DialError, Frame, LinkError, Reader, Target, Writer, connect};
+use nymph::dial::{DialError, LinkError, Reader, Target, Writer, connect};
 use nymph::error::Chain;
+use nymph::wire::Frame;
 use secrecy::SecretString;
 use tokio::net::TcpListener;
 use tokio::time::timeout;
