@@ -8,6 +8,7 @@ use kube::core::Request;
 use super::call::{ApiServer, CallError};
 use super::pod::unreadable;
 use crate::types::{KubeNamespace, NodeName};
+use crate::wire::ClusterKeys;
 
 /// A right that the daemon needs in a run namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +74,22 @@ impl ApiServer {
         let what = "read Namespace kube-system";
         let request = Request::new("/api/v1/namespaces").get("kube-system", &GetParams::default()).map_err(|error| unreadable(what, &error))?;
         self.call::<Namespace>(what, &request).await.map(|namespace| namespace.metadata.uid)
+    }
+
+    /// Keys by which the cluster signs ServiceAccount tokens, and their issuer. Kubernetes lets every ServiceAccount read them.
+    ///
+    /// # Errors
+    /// [`CallError`]; 403 where the cluster's owner took that right away.
+    pub async fn signing_keys(&self) -> Result<ClusterKeys, CallError> {
+        #[derive(serde::Deserialize)]
+        struct Discovery {
+            issuer: String,
+        }
+        let (discovery, keys) = ("read the issuer of ServiceAccount tokens", "read the keys of ServiceAccount tokens");
+        let request = http::Request::get("/.well-known/openid-configuration").body(vec![]).map_err(|error| unreadable(discovery, &error))?;
+        let Discovery { issuer } = self.call(discovery, &request).await?;
+        let request = http::Request::get("/openid/v1/jwks").body(vec![]).map_err(|error| unreadable(keys, &error))?;
+        Ok(ClusterKeys { issuer, jwks: self.call(keys, &request).await? })
     }
 
     /// Whether the daemon's account has a right in a namespace. Every account may ask this of itself.

@@ -13,6 +13,10 @@ pub struct Flags {
     /// File with the enrolment token that `lakeshore clusters enroll` printed [key control_plane.token_file] [env NYMPH_TOKEN_FILE]
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<String>,
+    /// File with the projected ServiceAccount token that proves which daemon this is; without it the control plane has the enrolment token's
+    /// word only [key control_plane.identity_token_file] [env NYMPH_IDENTITY_TOKEN_FILE]
+    #[arg(long, value_name = "FILE")]
+    pub identity_token_file: Option<String>,
     /// PEM file of the CAs to trust instead of the system's [key control_plane.ca_file] [env NYMPH_CA_FILE]
     #[arg(long, value_name = "FILE")]
     pub ca_file: Option<String>,
@@ -60,6 +64,7 @@ impl Flags {
         let field = match name {
             "control-plane-url" => &self.control_plane_url,
             "token-file" => &self.token_file,
+            "identity-token-file" => &self.identity_token_file,
             "ca-file" => &self.ca_file,
             "server-name" => &self.server_name,
             "proxy" => &self.proxy,

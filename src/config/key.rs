@@ -18,9 +18,10 @@ const fn key(path: &'static str, env: &'static str, flag: &'static str, default:
 }
 
 /// Every key, in the order `--print-config` writes them. The chart's paths are the defaults.
-pub const KEYS: [Key; 15] = [
+pub const KEYS: [Key; 16] = [
     key("control_plane.url", "NYMPH_CONTROL_PLANE_URL", "control-plane-url", None),
     key("control_plane.token_file", "NYMPH_TOKEN_FILE", "token-file", Some("/var/run/nymph/token/token")),
+    key("control_plane.identity_token_file", "NYMPH_IDENTITY_TOKEN_FILE", "identity-token-file", None),
     key("control_plane.ca_file", "NYMPH_CA_FILE", "ca-file", None),
     key("control_plane.server_name", "NYMPH_SERVER_NAME", "server-name", None),
     key("control_plane.proxy", "NYMPH_PROXY", "proxy", None),

@@ -58,6 +58,8 @@ pub struct ControlPlane {
     pub url: String,
     /// File with the enrolment token; its content is live.
     pub token_file: PathBuf,
+    /// File with the projected ServiceAccount token that proves who the daemon is; its content is live.
+    pub identity_token_file: Option<PathBuf>,
     /// PEM bundle that replaces the system's roots.
     pub ca_file: Option<PathBuf>,
     /// TLS name to expect.
@@ -108,6 +110,7 @@ pub fn resolve(file: Option<&str>, env: &BTreeMap<String, String>, flags: &Flags
     let control_plane = ControlPlane {
         url,
         token_file: layers.required("control_plane.token_file", "the enrolment token's file", path)?,
+        identity_token_file: layers.optional("control_plane.identity_token_file", path)?,
         ca_file: layers.optional("control_plane.ca_file", path)?,
         server_name: layers.optional("control_plane.server_name", server_name)?,
         proxy: layers.optional("control_plane.proxy", |text| url::proxy(text).map(|()| SecretString::from(text)))?,
@@ -223,6 +226,7 @@ impl Config {
         let text = match path {
             "control_plane.url" => cp.url.clone(),
             "control_plane.token_file" => file(&cp.token_file),
+            "control_plane.identity_token_file" => cp.identity_token_file.as_ref().map(file)?,
             "control_plane.ca_file" => cp.ca_file.as_ref().map(file)?,
             "control_plane.server_name" => cp.server_name.clone()?,
             "control_plane.proxy" => cp.proxy.as_ref().map(hide)?,

@@ -15,7 +15,7 @@ use crate::render::Rendered;
 use crate::telemetry::Condition;
 use crate::types::{InstanceName, KubeNamespace};
 use crate::watch::{Scope, Seen};
-use crate::wire::{DispatchEnvelope, NodeFacts, ResumePoint, ToControlPlane, ToDaemon};
+use crate::wire::{ClusterKeys, DispatchEnvelope, NodeFacts, ResumePoint, ToControlPlane, ToDaemon};
 
 /// The time, read once for each event. Durations are measured on the monotonic clock, since the wall clock may be set.
 #[derive(Clone, Copy, Debug)]
@@ -99,6 +99,13 @@ pub enum Event {
     },
     /// The owner changed the policy file, and it is valid.
     PolicyChanged(Box<Policy>),
+    /// The cluster's signing keys were read.
+    KeysRead {
+        /// The keys.
+        keys: Box<ClusterKeys>,
+        /// UID of the cluster, when that could be read too.
+        cluster_uid: Option<String>,
+    },
     /// The node's facts were read.
     FactsRead {
         /// The node.

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use jiff::Timestamp;
 use secrecy::SecretString;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -12,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use super::event::Event;
+use super::identity;
 use crate::dial::{self, Backoff, DialError, LinkError, Reader, Target, Url, Writer};
 use crate::error::Chain;
 use crate::telemetry::{Condition, Health};
@@ -94,6 +96,7 @@ pub(super) struct Link {
     pub(super) url: Url,
     pub(super) node: NodeName,
     pub(super) token_file: PathBuf,
+    pub(super) identity_file: Option<PathBuf>,
     pub(super) ca_file: Option<PathBuf>,
     pub(super) server_name: Option<String>,
     pub(super) proxy: Option<SecretString>,
@@ -137,7 +140,7 @@ impl Link {
             tokio::select! {
                 () = cancel.cancelled() => break,
                 () = sleep(pause) => {}
-                _ = self.token_changed.changed() => info!("The enrolment token changed; dialling at once"),
+                _ = self.token_changed.changed() => info!("A token changed; dialling at once"),
             }
         }
     }
@@ -149,6 +152,7 @@ impl Link {
                 url: self.url.clone(),
                 node: self.node.clone(),
                 token,
+                identity: self.identity().await.map_err(Failure::Token)?,
                 ca_file: self.ca_file.clone(),
                 server_name: self.server_name.clone(),
                 proxy: self.proxy.clone(),
@@ -172,6 +176,14 @@ impl Link {
             return Err(format!("control_plane.token_file {path} holds no token; put the token there that `lakeshore clusters enroll` printed"));
         }
         Ok(SecretString::from(token.to_owned()))
+    }
+
+    /// The proof of who this daemon is, where one is configured.
+    async fn identity(&self) -> Result<Option<SecretString>, String> {
+        match &self.identity_file {
+            Some(path) => identity::read(path, Timestamp::now()).await.map(Some),
+            None => Ok(None),
+        }
     }
 
     fn after_failure(&self, failure: Failure, backoff: &mut Backoff) -> Duration {

@@ -36,6 +36,7 @@ impl Bench {
             url: format!("ws://{}", listener.local_addr().expect("it is bound")).parse().expect("a URL"),
             node: "node-1".parse().expect("a name"),
             token_file: folder.path().join("token"),
+            identity_file: None,
             ca_file: None,
             server_name: None,
             proxy: None,
@@ -118,7 +119,7 @@ async fn a_refused_token_is_waited_for_and_a_new_one_is_tried_at_once() {
     let mut bench = Bench::new().await;
     bench.refuse(401).await;
     // Five minutes would pass without the change of the file.
-    while !bench.not_ready().contains("enrolment token not accepted") {
+    while !bench.not_ready().contains("enrolment token or identity not accepted") {
         tokio::task::yield_now().await;
     }
     std::fs::write(bench.folder.path().join("token"), "nymph_enrol_two\n").expect("the folder is ours");

@@ -28,6 +28,7 @@ mod event;
 mod facts;
 mod follow;
 mod health;
+mod identity;
 mod kubernetes;
 mod link;
 mod reload;

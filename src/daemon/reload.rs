@@ -67,31 +67,32 @@ pub(super) fn read_policy(path: &Path, own: Option<&KubeNamespace>) -> Result<Po
 /// What is watched.
 pub(super) struct Reload {
     pub(super) policy_file: PathBuf,
-    pub(super) token_file: PathBuf,
+    pub(super) token_files: Vec<PathBuf>,
     pub(super) own_namespace: Option<KubeNamespace>,
     pub(super) hands: Hands,
-    /// Counts the token file's changes.
+    /// Counts the changes of the token files.
     pub(super) token_changed: watch::Sender<u64>,
 }
 
 impl Reload {
-    /// Looks at both files whenever something happens in their folders, until cancelled.
+    /// Looks at the files whenever something happens in their folders, until cancelled.
     pub(super) async fn run(self, cancel: CancellationToken) {
         let (poke, mut poked) = mpsc::channel::<()>(1); // one waiting "look" is as good as many
-        let _watcher = watch_folders(&[&self.policy_file, &self.token_file], poke);
+        let files: Vec<&Path> = self.token_files.iter().chain([&self.policy_file]).map(PathBuf::as_path).collect();
+        let _watcher = watch_folders(&files, poke);
         let mut polls = interval(POLL);
         polls.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut policy = digest(&self.policy_file);
-        let mut token = digest(&self.token_file);
+        let mut tokens = self.token_digests();
         loop {
             tokio::select! {
                 () = cancel.cancelled() => return,
                 _ = polls.tick() => {}
                 Some(()) = poked.recv() => sleep(SETTLE).await,
             }
-            let (policy_now, token_now) = (digest(&self.policy_file), digest(&self.token_file));
-            if token_now != token {
-                token = token_now;
+            let (policy_now, tokens_now) = (digest(&self.policy_file), self.token_digests());
+            if tokens_now != tokens {
+                tokens = tokens_now;
                 self.token_changed.send_modify(|count| *count += 1);
             }
             if policy_now != policy {
@@ -99,6 +100,10 @@ impl Reload {
                 self.policy_changed().await;
             }
         }
+    }
+
+    fn token_digests(&self) -> Vec<Option<[u8; 32]>> {
+        self.token_files.iter().map(|file| digest(file)).collect()
     }
 
     async fn policy_changed(&self) {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -15,7 +15,7 @@ use super::event::{Event, Now};
 use super::link::{Link, Slot};
 use super::reload::{Reload, read_policy};
 use super::state::{DaemonState, Settings};
-use super::{facts, health, kubernetes};
+use super::{facts, health, identity, kubernetes};
 use crate::apply::ApiServer;
 use crate::audit::{Audit, Fact};
 use crate::config::Config;
@@ -84,6 +84,7 @@ pub(super) async fn run(config: Config) -> Result<(), StartError> {
         url,
         node: boot.node_name.clone(),
         token_file: boot.control_plane.token_file.clone(),
+        identity_file: boot.control_plane.identity_token_file.clone(),
         ca_file: boot.control_plane.ca_file,
         server_name: boot.control_plane.server_name,
         proxy: boot.control_plane.proxy,
@@ -92,12 +93,19 @@ pub(super) async fn run(config: Config) -> Result<(), StartError> {
         health: health.clone(),
         token_changed: token_seen,
     };
-    let reload =
-        Reload { policy_file: boot.policy_file, token_file: boot.control_plane.token_file, own_namespace, hands: hands.clone(), token_changed };
+    let token_files = [Some(boot.control_plane.token_file), boot.control_plane.identity_token_file.clone()].into_iter().flatten().collect();
+    let reload = Reload { policy_file: boot.policy_file, token_files, own_namespace, hands: hands.clone(), token_changed };
     tracker.spawn(health::serve(listener, health.clone(), cancel.clone()));
     tracker.spawn(reload.run(cancel.clone()));
-    tracker.spawn(facts::keep_reading(api, boot.node_name.clone(), events, cancel.clone()));
-    let link = tracker.spawn(link.run(link_cancel.clone()));
+    tracker.spawn(facts::keep_reading(api.clone(), boot.node_name.clone(), events.clone(), cancel.clone()));
+    let (keys_read, first_keys) = oneshot::channel();
+    identity::warn_without(boot.control_plane.identity_token_file.as_ref());
+    tracker.spawn(identity::keep_reading_keys(api, events, keys_read, cancel.clone()));
+    let dialling = link_cancel.clone();
+    let link = tracker.spawn(async move {
+        identity::first_reading(first_keys).await;
+        link.run(dialling).await;
+    });
     let node = boot.node_name.clone();
     let mut performer = Performer::new(hands, slot, clients.watches, clients.follows, node, seen, tracker.clone());
 

@@ -22,7 +22,7 @@ use super::error::DialError;
 use super::link::{Reader, Writer, split};
 use super::target::Target;
 use super::{proxy, tls};
-use crate::wire::{self, MAX_BINARY, NODE_HEADER};
+use crate::wire::{self, IDENTITY_HEADER, MAX_BINARY, NODE_HEADER};
 
 /// How long everything between an open TCP connection and an open websocket may take.
 pub const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(10);
@@ -102,12 +102,14 @@ async fn upgrade(target: &Target, stream: Box<dyn Stream>) -> Result<(Reader, Wr
     let address = target.url.authority();
     let failed = |source| DialError::Handshake { address: address.clone(), source };
     let mut request = target.url.to_string().into_client_request().map_err(failed)?;
-    let mut bearer = HeaderValue::from_str(&format!("Bearer {}", target.token.expose_secret())).map_err(|_| DialError::TokenMalformed)?;
-    bearer.set_sensitive(true);
+    let bearer = secret(&format!("Bearer {}", target.token.expose_secret()), "control_plane.token_file")?;
     let node = HeaderValue::from_str(target.node.as_str()).map_err(|error| failed(WsError::HttpFormat(error.into())))?;
     let offered = HeaderValue::from_str(&wire::offer()).map_err(|error| failed(WsError::HttpFormat(error.into())))?;
     request.headers_mut().insert(AUTHORIZATION, bearer);
     request.headers_mut().insert(NODE_HEADER, node);
+    if let Some(identity) = &target.identity {
+        request.headers_mut().insert(IDENTITY_HEADER, secret(identity.expose_secret(), "control_plane.identity_token_file")?);
+    }
     request.headers_mut().insert(SEC_WEBSOCKET_PROTOCOL, offered);
 
     // A frame and what stands in the buffer behind it: a slow peer holds up our writer, not our memory.
@@ -127,6 +129,12 @@ async fn upgrade(target: &Target, stream: Box<dyn Stream>) -> Result<(Reader, Wr
         Err(WsError::Protocol(ProtocolError::SecWebSocketSubProtocolError(_))) => Err(DialError::Subprotocol),
         Err(source) => Err(failed(source)),
     }
+}
+
+fn secret(text: &str, key: &'static str) -> Result<HeaderValue, DialError> {
+    let mut value = HeaderValue::from_str(text).map_err(|_| DialError::TokenMalformed { key })?;
+    value.set_sensitive(true);
+    Ok(value)
 }
 
 /// What an HTTP answer in place of an upgrade means. Its body is problem+json when a control plane sent it.

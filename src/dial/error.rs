@@ -86,17 +86,22 @@ pub enum DialError {
         #[source]
         source: io::Error,
     },
-    /// The control plane does not know the token. Dialling again with the same one cannot help.
-    #[error("enrolment token not accepted (HTTP {status}): {detail}; enrol again with `lakeshore clusters enroll` and replace the token")]
+    /// The control plane does not accept the enrolment token or the proof of identity. Dialling again with the same ones cannot help.
+    #[error(
+        "enrolment token or identity not accepted (HTTP {status}): {detail}; the control plane's audit lines say which and why, and `lakeshore clusters rotate` makes a new token"
+    )]
     TokenRefused {
         /// 401 or 403.
         status: u16,
         /// The control plane's words.
         detail: String,
     },
-    /// The token file holds no token that can be sent.
-    #[error("the enrolment token cannot be sent: it holds characters that no token has; check control_plane.token_file")]
-    TokenMalformed,
+    /// A token file holds no token that can be sent.
+    #[error("the token in {key} cannot be sent: it holds characters that no token has; check the file")]
+    TokenMalformed {
+        /// The configuration key that names the file.
+        key: &'static str,
+    },
     /// Something answers HTTP there, and it did not upgrade.
     #[error("the control plane answered HTTP {status} instead of opening a websocket: {detail}")]
     NotUpgraded {
@@ -123,7 +128,7 @@ impl DialError {
     /// Whether dialling again with the same token cannot help.
     pub fn is_terminal(&self) -> bool {
         match self {
-            Self::TokenRefused { .. } | Self::TokenMalformed => true,
+            Self::TokenRefused { .. } | Self::TokenMalformed { .. } => true,
             Self::Unreachable { .. }
             | Self::Unresolved { .. }
             | Self::TimedOut { .. }

@@ -105,6 +105,8 @@ pub struct Target {
     pub node: NodeName,
     /// The enrolment token.
     pub token: SecretString,
+    /// The projected ServiceAccount token that proves who dials.
+    pub identity: Option<SecretString>,
     /// PEM bundle that replaces the system's roots.
     pub ca_file: Option<PathBuf>,
     /// TLS name to expect instead of the URL's host.

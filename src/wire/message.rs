@@ -384,6 +384,8 @@ pub enum CloseCode {
     Protocol,
     /// A newer session of the same node took over.
     Displaced,
+    /// A session of the same node is alive, and this one has no proof that it may displace it: dial again later.
+    Occupied,
     /// The control plane goes away; dial again.
     GoAway,
 }
@@ -393,7 +395,7 @@ impl CloseCode {
     pub fn is_terminal(self) -> bool {
         match self {
             Self::BadToken | Self::Protocol => true,
-            Self::Displaced | Self::GoAway => false,
+            Self::Displaced | Self::Occupied | Self::GoAway => false,
         }
     }
 }

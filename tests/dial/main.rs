@@ -15,6 +15,7 @@ fn target(url: &str) -> Target {
         url: url.parse().expect("a control plane URL"),
         node: "node-1".parse().expect("a name"),
         token: SecretString::from(TOKEN),
+        identity: Some(SecretString::from("canary.identity.canary")),
         ca_file: None,
         server_name: None,
         // An explicit proxy or the environment decides; these tests run without proxy variables.
@@ -44,6 +45,7 @@ async fn frames_go_both_ways_over_a_plain_connection() {
     assert_eq!(reader.next().await.expect("it echoes"), Frame::Binary(bytes));
     let seen = peer.request().await;
     assert_eq!(seen["authorization"], format!("Bearer {TOKEN}"));
+    assert_eq!(seen["x-nymph-identity"], "canary.identity.canary");
     assert_eq!((seen["x-nymph-node"].as_str(), seen["sec-websocket-protocol"].as_str()), ("node-1", "nymph.v1"));
     assert_eq!(seen["path"], "/v1/daemon/connect");
     assert!(!seen.contains_key("origin"));
@@ -122,7 +124,7 @@ async fn a_refused_token_is_terminal_and_repeats_the_control_planes_words() {
         assert!(error.is_terminal(), "{error:?}");
         let text = error.to_string();
         assert!(
-            text.contains("enrolment token not accepted") && text.contains("this token was revoked") && text.contains("clusters enroll"),
+            text.contains("enrolment token or identity not accepted") && text.contains("this token was revoked") && text.contains("clusters rotate"),
             "{text}"
         );
     }

@@ -47,9 +47,30 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- mustMergeOverwrite $filled (deepCopy .Values.policy) | toYaml -}}
 {{- end -}}
 
+{{/*
+The proof of who a daemon is: a token of its ServiceAccount for the control plane alone, with its Pod and node in it, which the kubelet renews.
+A Pod of ours has this volume, and the mount beside it.
+*/}}
+{{- define "nymph.identityVolume" -}}
+- name: identity
+  projected:
+    defaultMode: 0400
+    sources:
+      - serviceAccountToken:
+          audience: {{ .Values.controlPlane.audience | quote }}
+          expirationSeconds: 3600
+          path: token
+{{- end -}}
+
+{{- define "nymph.identityMount" -}}
+- name: identity
+  mountPath: /var/run/nymph/identity
+  readOnly: true
+{{- end -}}
+
 {{/* The daemon's configuration file: what the chart decides, then the owner's words over it. */}}
 {{- define "nymph.config" -}}
-{{- $controlPlane := dict "url" .Values.controlPlane.url "token_file" "/var/run/nymph/token/token" -}}
+{{- $controlPlane := dict "url" .Values.controlPlane.url "token_file" "/var/run/nymph/token/token" "identity_token_file" "/var/run/nymph/identity/token" -}}
 {{- if .Values.controlPlane.caSecret.name -}}
 {{- $_ := set $controlPlane "ca_file" "/var/run/nymph/ca/ca.crt" -}}
 {{- end -}}

@@ -39,7 +39,7 @@ use crate::report::Outbox;
 use crate::telemetry::Condition;
 use crate::types::{InstanceName, KubeNamespace, NodeName};
 use crate::watch::Scope;
-use crate::wire::NodeFacts;
+use crate::wire::{ClusterKeys, NodeFacts};
 use item::{Item, Object, Phase};
 use object::ScopeState;
 use session::Session;
@@ -78,6 +78,9 @@ pub struct DaemonState {
     /// The facts that this link was last told, by `hello` or after it.
     told: Option<NodeFacts>,
     cluster_uid: Option<String>,
+    keys: Option<ClusterKeys>,
+    /// The keys that this link was last told.
+    told_keys: Option<ClusterKeys>,
     link: Option<u64>,
     session: Option<Session>,
     /// The enrolment, once a control plane has named it; it outlives sessions.
@@ -110,6 +113,8 @@ impl DaemonState {
             node,
             told: None,
             cluster_uid: None,
+            keys: None,
+            told_keys: None,
             link: None,
             session: None,
             install: None,
@@ -152,6 +157,7 @@ impl DaemonState {
                 self.streams.remove(&stream);
             }
             Event::PolicyChanged(policy) => self.policy_changed(*policy, &mut out),
+            Event::KeysRead { keys, cluster_uid } => self.keys_read(*keys, cluster_uid, &mut out),
             Event::FactsRead { node, cluster_uid } => self.facts_read(*node, cluster_uid, &mut out),
             Event::Draining => {
                 self.draining = true;

@@ -9,7 +9,7 @@ use crate::audit::Fact;
 use crate::policy::Policy;
 use crate::telemetry::Condition;
 use crate::types::{InstanceName, Role, State};
-use crate::wire::{HeldItem, Hello, NodeFacts, OpenItem, OpenPhase, ToControlPlane, ToDaemon, Welcome};
+use crate::wire::{ClusterKeys, HeldItem, Hello, NodeFacts, OpenItem, OpenPhase, ToControlPlane, ToDaemon, Welcome};
 
 /// Objects that `hello` names. Each takes about 140 bytes of the text frame's 1 MiB; the list informs and decides nothing.
 const MAX_HELD: usize = 4000;
@@ -40,12 +40,13 @@ impl DaemonState {
             cluster_uid: self.cluster_uid.clone(),
             boot_id: self.settings.boot_id.clone(),
             node: Some(self.node.clone()),
-            keys: None,
+            keys: self.keys.clone(),
             policy_digest: self.policy.digest().to_owned(),
             capabilities: Vec::new(),
             held,
         };
         self.told = Some(self.node.clone());
+        self.told_keys.clone_from(&self.keys);
         out.push(Effect::Send(Box::new(ToControlPlane::Hello(Box::new(hello)))));
     }
 
@@ -215,11 +216,21 @@ impl DaemonState {
         self.tell_facts(out);
     }
 
-    /// Tells the facts that the link has not heard. Those read between `hello` and `welcome` wait for the session.
+    pub(super) fn keys_read(&mut self, keys: ClusterKeys, cluster_uid: Option<String>, out: &mut Vec<Effect>) {
+        self.cluster_uid = cluster_uid.or(self.cluster_uid.take());
+        self.keys = Some(keys);
+        self.tell_facts(out);
+    }
+
+    /// Tells the facts and keys that the link has not heard. Those read between `hello` and `welcome` wait for the session.
     fn tell_facts(&mut self, out: &mut Vec<Effect>) {
         if self.session.is_some() && self.told.as_ref() != Some(&self.node) {
             self.told = Some(self.node.clone());
             out.push(Effect::Send(Box::new(ToControlPlane::NodeFacts(self.node.clone()))));
+        }
+        if let Some(keys) = self.keys.as_ref().filter(|keys| self.session.is_some() && self.told_keys.as_ref() != Some(*keys)) {
+            self.told_keys = Some(keys.clone());
+            out.push(Effect::Send(Box::new(ToControlPlane::Keys(keys.clone()))));
         }
     }
 }

@@ -274,3 +274,20 @@ fn a_drain_waits_for_what_is_under_way_and_for_acknowledgements() {
     desk.say(ack(&case.instance, seq));
     assert!(desk.state.is_idle());
 }
+
+#[test]
+fn signing_keys_are_told_in_hello_and_when_they_change() {
+    let keys = |kid: &str| ClusterKeys { issuer: "https://kubernetes.default".into(), jwks: serde_json::json!({"keys": [{"kid": kid}]}) };
+    let read = |kid| Event::KeysRead { keys: Box::new(keys(kid)), cluster_uid: Some("u".into()) };
+    let mut desk = Desk::new();
+    assert!(sent(&desk.handle(read("one"))).is_empty(), "nobody is there to be told");
+    let effects = desk.handle(Event::LinkUp { link: 1 });
+    let hello = sent(&effects);
+    assert!(
+        matches!(hello.as_slice(), [ToControlPlane::Hello(hello)] if hello.keys == Some(keys("one")) && hello.cluster_uid.as_deref() == Some("u"))
+    );
+    assert!(sent(&desk.handle(read("two"))).is_empty(), "not before welcome");
+    assert_eq!(sent(&desk.welcome(1, INSTALL, vec![])), [&ToControlPlane::Keys(keys("two"))]);
+    assert!(sent(&desk.handle(read("two"))).is_empty(), "told once");
+    assert_eq!(sent(&desk.handle(read("three"))), [&ToControlPlane::Keys(keys("three"))]);
+}
