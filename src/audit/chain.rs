@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::fact::Fact;
-use crate::types::{NodeName, hex};
+use crate::types::{Placement, hex};
 
 /// What the first line of a chain carries as the hash before it.
 pub(super) const GENESIS: &str = "0000000000000000000000000000000000000000000000000000000000000000";
@@ -19,7 +19,7 @@ struct Line<'a> {
     boot_id: &'a str,
     seq: u64,
     event: &'static str,
-    node: &'a NodeName,
+    node: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     dispatch: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -59,14 +59,14 @@ impl Default for Head {
 /// leaves no hole.
 pub(super) struct Chain {
     boot_id: String,
-    node: NodeName,
+    placement: Placement,
     policy: String,
     head: Head,
 }
 
 impl Chain {
-    pub(super) fn new(boot_id: String, node: NodeName, head: Head) -> Self {
-        Self { boot_id, node, policy: String::new(), head }
+    pub(super) fn new(boot_id: String, placement: Placement, head: Head) -> Self {
+        Self { boot_id, placement, policy: String::new(), head }
     }
 
     /// The line that says `fact`, with its newline, and the head that the chain has once it is written.
@@ -84,7 +84,7 @@ impl Chain {
             boot_id: &self.boot_id,
             seq,
             event: fact.event(),
-            node: &self.node,
+            node: self.placement.to_string(),
             dispatch: subject.map(|s| s.dispatch.as_str()),
             attempt: subject.map(|s| s.attempt.0),
             requested_by: subject.map(|s| s.requested_by.as_str()),
@@ -174,7 +174,7 @@ mod tests {
     use crate::wire::{Rejection, RejectionCode};
 
     fn lines(facts: &[Fact]) -> Vec<String> {
-        let mut chain = Chain::new("boot".into(), "node-1".parse().expect("a name"), Head::default());
+        let mut chain = Chain::new("boot".into(), Placement::Node("node-1".parse().expect("a name")), Head::default());
         facts
             .iter()
             .map(|fact| {
@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn a_line_that_was_not_committed_leaves_no_hole() {
-        let mut chain = Chain::new("boot".into(), "n".parse().expect("a name"), Head::default());
+        let mut chain = Chain::new("boot".into(), Placement::Cluster, Head::default());
         let (_, _) = chain.line(&Fact::DaemonStarted { version: "1" }, Timestamp::UNIX_EPOCH).expect("plain values");
         let (again, _) = chain.line(&Fact::DaemonStarted { version: "1" }, Timestamp::UNIX_EPOCH).expect("plain values");
         assert!(again.contains("\"seq\":1,"), "{again}");

@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::chain::{Chain, Head};
 use super::fact::Fact;
 use super::sink::{AuditFile, print};
-use crate::types::NodeName;
+use crate::types::Placement;
 
 /// Facts under way to the thread. A state step makes at most a handful, each act two; one that finds the queue full waits.
 const QUEUE: usize = 256;
@@ -48,7 +48,7 @@ impl Audit {
     ///
     /// # Errors
     /// [`AuditError::Open`] when the file cannot be opened for appending.
-    pub fn open(boot_id: String, node: NodeName, file: Option<&Path>) -> Result<Self, AuditError> {
+    pub fn open(boot_id: String, placement: Placement, file: Option<&Path>) -> Result<Self, AuditError> {
         let (mut file, head) = match file {
             None => (None, Head::default()),
             Some(path) => {
@@ -57,7 +57,7 @@ impl Audit {
             }
         };
         let (queue, mut facts) = mpsc::channel::<(Fact, oneshot::Sender<_>)>(QUEUE);
-        let mut chain = Chain::new(boot_id, node, head);
+        let mut chain = Chain::new(boot_id, placement, head);
         let write = move || {
             while let Some((fact, done)) = facts.blocking_recv() {
                 let wrote = write_one(&mut chain, file.as_mut(), &fact).map_err(|error| AuditError::Write { detail: error.to_string() });
@@ -108,7 +108,7 @@ mod tests {
     async fn what_was_recorded_is_in_the_file_when_record_returns() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("audit.log");
-        let audit = Audit::open("boot".into(), "n".parse().expect("a name"), Some(&path)).expect("the folder is ours");
+        let audit = Audit::open("boot".into(), Placement::Cluster, Some(&path)).expect("the folder is ours");
         for digest in ["one", "two"] {
             audit.record(Fact::PolicyLoaded { digest: digest.into() }).await.expect("the folder is ours");
             let text = std::fs::read_to_string(&path).expect("it was written");
@@ -119,7 +119,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_file_that_cannot_be_opened_is_an_error_that_names_it() {
-        let missing = Audit::open("boot".into(), "n".parse().expect("a name"), Some(Path::new("/nonexistent/audit.log")));
+        let missing = Audit::open("boot".into(), Placement::Cluster, Some(Path::new("/nonexistent/audit.log")));
         let error = missing.err().expect("the folder does not exist");
         assert!(error.to_string().contains("/nonexistent/audit.log"), "{error}");
     }

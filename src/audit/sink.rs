@@ -90,7 +90,7 @@ mod tests {
 
     fn write(path: &Path, limit: u64, facts: usize) {
         let (mut file, head) = AuditFile::open_with_limit(path, limit).expect("the folder is ours");
-        let mut chain = Chain::new("boot".into(), "n".parse().expect("a name"), head);
+        let mut chain = Chain::new("boot".into(), crate::types::Placement::Cluster, head);
         for _ in 0..facts {
             let (line, head) = chain.line(&Fact::DaemonStarted { version: "1" }, Timestamp::UNIX_EPOCH).expect("plain values");
             file.append(&line).expect("the folder is ours");

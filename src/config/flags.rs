@@ -26,7 +26,10 @@ pub struct Flags {
     /// HTTP proxy: http://HOST:PORT; without it HTTPS_PROXY and NO_PROXY count [key control_plane.proxy] [env NYMPH_PROXY]
     #[arg(long, value_name = "URL")]
     pub proxy: Option<String>,
-    /// The Kubernetes node this daemon works for [key node_name] [env NYMPH_NODE_NAME]
+    /// `node`: one daemon on each node, for what runs there; `cluster`: one for the whole cluster [key role] [env NYMPH_ROLE]
+    #[arg(long, value_name = "ROLE")]
+    pub role: Option<String>,
+    /// The Kubernetes node this daemon works for; with role `cluster` none [key node_name] [env NYMPH_NODE_NAME]
     #[arg(long, value_name = "NAME")]
     pub node_name: Option<String>,
     /// The cluster owner's policy [key policy_file] [env NYMPH_POLICY_FILE]
@@ -50,6 +53,12 @@ pub struct Flags {
     /// Kubeconfig, for development; without it the Pod's own ServiceAccount counts [key kubeconfig] [env NYMPH_KUBECONFIG]
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<String>,
+    /// Name of the Lease in the daemon's own namespace that one daemon of role `cluster` holds [key lease.name] [env NYMPH_LEASE_NAME]
+    #[arg(long, value_name = "NAME")]
+    pub lease_name: Option<String>,
+    /// How long a Lease counts that is not renewed, in seconds; it is renewed three times as often [key lease.seconds] [env NYMPH_LEASE_SECONDS]
+    #[arg(long, value_name = "SECONDS")]
+    pub lease_seconds: Option<String>,
     /// Longest time between SIGTERM and exit, in seconds [key drain_seconds] [env NYMPH_DRAIN_SECONDS]
     #[arg(long, value_name = "SECONDS")]
     pub drain_seconds: Option<String>,
@@ -68,6 +77,7 @@ impl Flags {
             "ca-file" => &self.ca_file,
             "server-name" => &self.server_name,
             "proxy" => &self.proxy,
+            "role" => &self.role,
             "node-name" => &self.node_name,
             "policy-file" => &self.policy_file,
             "workdir-root" => &self.workdir_root,
@@ -76,6 +86,8 @@ impl Flags {
             "log-format" => &self.log_format,
             "audit-file" => &self.audit_file,
             "kubeconfig" => &self.kubeconfig,
+            "lease-name" => &self.lease_name,
+            "lease-seconds" => &self.lease_seconds,
             "drain-seconds" => &self.drain_seconds,
             "own-namespace" => &self.own_namespace,
             _ => return None,

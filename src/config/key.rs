@@ -18,13 +18,14 @@ const fn key(path: &'static str, env: &'static str, flag: &'static str, default:
 }
 
 /// Every key, in the order `--print-config` writes them. The chart's paths are the defaults.
-pub const KEYS: [Key; 16] = [
+pub const KEYS: [Key; 19] = [
     key("control_plane.url", "NYMPH_CONTROL_PLANE_URL", "control-plane-url", None),
     key("control_plane.token_file", "NYMPH_TOKEN_FILE", "token-file", Some("/var/run/nymph/token/token")),
     key("control_plane.identity_token_file", "NYMPH_IDENTITY_TOKEN_FILE", "identity-token-file", None),
     key("control_plane.ca_file", "NYMPH_CA_FILE", "ca-file", None),
     key("control_plane.server_name", "NYMPH_SERVER_NAME", "server-name", None),
     key("control_plane.proxy", "NYMPH_PROXY", "proxy", None),
+    key("role", "NYMPH_ROLE", "role", Some("node")),
     key("node_name", "NYMPH_NODE_NAME", "node-name", None),
     key("policy_file", "NYMPH_POLICY_FILE", "policy-file", Some("/etc/nymph/policy.yaml")),
     key("workdir.root", "NYMPH_WORKDIR_ROOT", "workdir-root", Some("/var/lib/nymph/work")),
@@ -34,6 +35,8 @@ pub const KEYS: [Key; 16] = [
     key("log.format", "NYMPH_LOG_FORMAT", "log-format", Some("json")),
     key("audit.file", "NYMPH_AUDIT_FILE", "audit-file", None),
     key("kubeconfig", "NYMPH_KUBECONFIG", "kubeconfig", None),
+    key("lease.name", "NYMPH_LEASE_NAME", "lease-name", Some("nymph-cluster")),
+    key("lease.seconds", "NYMPH_LEASE_SECONDS", "lease-seconds", Some("30")),
     // Below the 30 s that Kubernetes gives a Pod by default between SIGTERM and SIGKILL.
     key("drain_seconds", "NYMPH_DRAIN_SECONDS", "drain-seconds", Some("20")),
     key("namespace", "NYMPH_NAMESPACE", "own-namespace", None),

@@ -13,7 +13,7 @@ use super::file;
 use super::flags::Flags;
 use super::key::{KEYS, Key};
 use super::url::{self, Transport};
-use crate::types::{KubeNamespace, NodeName};
+use crate::types::{KubeNamespace, Placement, ResourceName};
 
 /// The daemon's configuration: complete and checked.
 #[derive(Clone, Debug)]
@@ -31,8 +31,10 @@ pub struct Config {
 pub struct Boot {
     /// The control plane.
     pub control_plane: ControlPlane,
-    /// The node.
-    pub node_name: NodeName,
+    /// What the daemon answers for: its node, or the cluster.
+    pub placement: Placement,
+    /// The Lease that a daemon of role `cluster` must hold.
+    pub lease: Lease,
     /// The daemon's own Kubernetes namespace, when it was told; else that of its ServiceAccount counts.
     pub namespace: Option<KubeNamespace>,
     /// Root of all workdirs.
@@ -66,6 +68,15 @@ pub struct ControlPlane {
     pub server_name: Option<String>,
     /// Proxy, which may carry user and password; `None` leaves it to `HTTPS_PROXY` and `NO_PROXY`.
     pub proxy: Option<SecretString>,
+}
+
+/// The Lease of the daemons of role `cluster`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// Its name, in the daemon's own namespace.
+    pub name: ResourceName,
+    /// How long it counts without being renewed.
+    pub duration: Duration,
 }
 
 /// What can change while the daemon runs.
@@ -117,7 +128,11 @@ pub fn resolve(file: Option<&str>, env: &BTreeMap<String, String>, flags: &Flags
     };
     let boot = Boot {
         control_plane,
-        node_name: layers.required("node_name", "the node's name", name)?,
+        placement: placement(&layers)?,
+        lease: Lease {
+            name: layers.required("lease.name", "the Lease's name", name)?,
+            duration: layers.required("lease.seconds", "the Lease's duration", lease_seconds)?,
+        },
         namespace: layers.optional("namespace", name)?,
         workdir_root: layers.required("workdir.root", "the workdir root", root)?,
         health_listen: layers.required("health.listen", "the health address", |text| {
@@ -158,6 +173,21 @@ impl Layers<'_> {
         let (env, flag) = KEYS.iter().find(|key| key.path == path).map_or(("", ""), |key| (key.env, key.flag));
         self.optional(path, parse)?.ok_or(ConfigError::Missing { what, path, env, flag })
     }
+}
+
+/// A node's daemon needs its node's name; one of the cluster has none, and a name by mistake would be a daemon in a wrong place.
+fn placement(layers: &Layers<'_>) -> Result<Placement, ConfigError> {
+    let cluster = layers.required("role", "the role", |text| match text {
+        "node" => Ok(false),
+        "cluster" => Ok(true),
+        other => Err(format!("{other:?} is no role; write node or cluster")),
+    })?;
+    if !cluster {
+        return layers.required("node_name", "the node's name", name).map(Placement::Node);
+    }
+    let why = "a daemon of role cluster works for no node: leave it out, or set role to node";
+    layers.optional("node_name", |_| Err::<Placement, _>(why.to_owned()))?;
+    Ok(Placement::Cluster)
 }
 
 fn path(text: &str) -> Result<PathBuf, String> {
@@ -202,6 +232,14 @@ fn drain(text: &str) -> Result<Duration, String> {
     }
 }
 
+fn lease_seconds(text: &str) -> Result<Duration, String> {
+    // Below three seconds a slow API server would take the Lease away.
+    match text.parse::<u64>() {
+        Ok(seconds) if (3..=600).contains(&seconds) => Ok(Duration::from_secs(seconds)),
+        _ => Err(format!("{text:?} is not a whole number of seconds from 3 to 600")),
+    }
+}
+
 impl Config {
     /// The configuration as a file that would give it, for `--print-config`. User and password of a proxy are hidden.
     pub fn to_yaml(&self) -> String {
@@ -230,7 +268,8 @@ impl Config {
             "control_plane.ca_file" => cp.ca_file.as_ref().map(file)?,
             "control_plane.server_name" => cp.server_name.clone()?,
             "control_plane.proxy" => cp.proxy.as_ref().map(hide)?,
-            "node_name" => self.boot.node_name.to_string(),
+            "role" => self.boot.placement.role().to_string(),
+            "node_name" => self.boot.placement.node()?.to_string(),
             "policy_file" => file(&self.boot.policy_file),
             "workdir.root" => file(&self.boot.workdir_root),
             "health.listen" => self.boot.health_listen.to_string(),
@@ -238,6 +277,8 @@ impl Config {
             "log.format" => self.boot.log_format.to_string(),
             "audit.file" => self.boot.audit_file.as_ref().map(file)?,
             "kubeconfig" => self.boot.kubeconfig.as_ref().map(file)?,
+            "lease.name" => self.boot.lease.name.to_string(),
+            "lease.seconds" => return Some((self.boot.lease.duration.as_secs().to_string(), true)),
             "drain_seconds" => return Some((self.boot.drain.as_secs().to_string(), true)),
             "namespace" => self.boot.namespace.as_ref().map(KubeNamespace::to_string)?,
             _ => return None,

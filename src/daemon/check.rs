@@ -1,7 +1,6 @@
 //! Answers `check` and `lookup`: questions that need no state.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 use tracing::warn;
@@ -33,7 +32,7 @@ pub(super) async fn run(hands: &Hands, namespaces: &[KubeNamespace], policy: &st
         }
     }
     items.push(item("policy".into(), Ok(format!("sha256 {policy}"))));
-    let workdirs = Arc::clone(&hands.workdirs);
+    let Some(workdirs) = hands.workdirs.clone() else { return items };
     let writable = tokio::task::spawn_blocking(move || workdirs.writable()).await;
     let writable = match writable {
         Ok(Ok(())) => Ok("writable".to_owned()),

@@ -19,7 +19,7 @@ use crate::error::Chain;
 use crate::host::Workdirs;
 use crate::render::Rendered;
 use crate::telemetry::{Condition, Health};
-use crate::types::{InstanceName, KubeNamespace, NodeName};
+use crate::types::{InstanceName, KubeNamespace, Placement};
 use crate::watch::{self, Binding, Scope, Seen};
 use crate::wire::ToControlPlane;
 
@@ -28,14 +28,15 @@ use crate::wire::ToControlPlane;
 pub(super) struct Hands {
     pub(super) api: ApiServer,
     pub(super) audit: Audit,
-    pub(super) workdirs: Arc<Workdirs>,
+    /// A daemon of role `cluster` has none.
+    pub(super) workdirs: Option<Arc<Workdirs>>,
     pub(super) health: Health,
     pub(super) events: mpsc::Sender<Event>,
 }
 
 impl Hands {
-    pub(super) fn new(api: ApiServer, audit: Audit, workdirs: Workdirs, health: Health, events: mpsc::Sender<Event>) -> Self {
-        Self { api, audit, workdirs: Arc::new(workdirs), health, events }
+    pub(super) fn new(api: ApiServer, audit: Audit, workdirs: Option<Workdirs>, health: Health, events: mpsc::Sender<Event>) -> Self {
+        Self { api, audit, workdirs: workdirs.map(Arc::new), health, events }
     }
 
     /// Writes a fact; false when it could not be, which is loud and makes the daemon not ready.
@@ -66,7 +67,7 @@ pub(super) struct Performer {
     slot: Slot,
     follows: Follows,
     watch_client: Client,
-    node: NodeName,
+    placement: Placement,
     seen: mpsc::Sender<(Scope, Seen)>,
     watches: BTreeMap<Scope, CancellationToken>,
     tracker: TaskTracker,
@@ -78,12 +79,12 @@ impl Performer {
         slot: Slot,
         watch_client: Client,
         follow_client: Client,
-        node: NodeName,
+        placement: Placement,
         seen: mpsc::Sender<(Scope, Seen)>,
         tracker: TaskTracker,
     ) -> Self {
         let follows = Follows::new(follow_client, hands.events.clone(), tracker.clone());
-        Self { hands, slot, follows, watch_client, node, seen, watches: BTreeMap::new(), tracker }
+        Self { hands, slot, follows, watch_client, placement, seen, watches: BTreeMap::new(), tracker }
     }
 
     /// Performs one effect. `link` is the state's current link: what it says to an older one is dropped.
@@ -189,8 +190,8 @@ impl Performer {
                 }
                 let cancel = CancellationToken::new();
                 self.watches.insert(scope.clone(), cancel.clone());
-                let (client, node, seen) = (self.watch_client.clone(), self.node.clone(), self.seen.clone());
-                self.tracker.spawn(watch::follow(client, node, scope, seen, cancel));
+                let (client, placement, seen) = (self.watch_client.clone(), self.placement.clone(), self.seen.clone());
+                self.tracker.spawn(watch::follow(client, placement, scope, seen, cancel));
             }
         }
     }
@@ -269,7 +270,7 @@ async fn create(hands: Hands, instance: InstanceName, subject: Subject, rendered
 
 async fn make_workdir(hands: &Hands, rendered: &Rendered) -> Result<(), String> {
     let Some(path) = rendered.workdir.clone() else { return Ok(()) };
-    let workdirs = Arc::clone(&hands.workdirs);
+    let Some(workdirs) = hands.workdirs.clone() else { return Err("this daemon has no node, and makes no workdirs".to_owned()) };
     match tokio::task::spawn_blocking(move || workdirs.create(&path.namespace, &path.instance)).await {
         Ok(made) => made.map_err(|error| Chain(&error).to_string()),
         Err(error) => Err(error.to_string()),

@@ -108,8 +108,8 @@ pub enum Event {
     },
     /// The node's facts were read.
     FactsRead {
-        /// The node.
-        node: Box<NodeFacts>,
+        /// The node; `None` when the daemon has none.
+        node: Option<Box<NodeFacts>>,
         /// UID of `kube-system`.
         cluster_uid: Option<String>,
     },

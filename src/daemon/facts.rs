@@ -18,8 +18,9 @@ use crate::wire::{NodeFacts, Taint};
 /// How often the Node is read; a watch would be a connection for each daemon. **Source:** `design.md` section 6.
 const INTERVAL: Duration = Duration::from_secs(30);
 
-/// Reads the facts until cancelled. Without the rights they stay unknown, which is said once.
-pub(super) async fn keep_reading(api: ApiServer, name: NodeName, events: mpsc::Sender<Event>, cancel: CancellationToken) {
+/// Reads the facts until cancelled: of the node, when the daemon has one, and of the cluster. Without the rights they stay unknown, which is
+/// said once.
+pub(super) async fn keep_reading(api: ApiServer, name: Option<NodeName>, events: mpsc::Sender<Event>, cancel: CancellationToken) {
     let mut ticks = interval(INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut cluster_uid, mut said) = (None, false);
@@ -31,10 +32,13 @@ pub(super) async fn keep_reading(api: ApiServer, name: NodeName, events: mpsc::S
         if cluster_uid.is_none() {
             cluster_uid = api.cluster_uid().await.ok().flatten();
         }
-        match api.node(&name).await {
+        let node = match &name {
+            None => Ok(None),
+            Some(name) => api.node(name).await.map(|node| Some(Box::new(of(name.clone(), node)))),
+        };
+        match node {
             Ok(node) => {
-                let event = Event::FactsRead { node: Box::new(of(name.clone(), node)), cluster_uid: cluster_uid.clone() };
-                if events.send(event).await.is_err() {
+                if events.send(Event::FactsRead { node, cluster_uid: cluster_uid.clone() }).await.is_err() {
                     return;
                 }
             }

@@ -17,7 +17,7 @@ use super::identity;
 use crate::dial::{self, Backoff, DialError, LinkError, Reader, Target, Url, Writer};
 use crate::error::Chain;
 use crate::telemetry::{Condition, Health};
-use crate::types::NodeName;
+use crate::types::Placement;
 use crate::wire::{self, Binary, Close, CloseCode, DaemonSession, Due, FromControlPlane, LogChunk, ToControlPlane};
 
 /// Text messages under way to the socket. A welcome may ask for a report of each of a thousand open instances at once; a control plane that lets four
@@ -94,7 +94,7 @@ impl Sender {
 /// What the link needs to know.
 pub(super) struct Link {
     pub(super) url: Url,
-    pub(super) node: NodeName,
+    pub(super) placement: Placement,
     pub(super) token_file: PathBuf,
     pub(super) identity_file: Option<PathBuf>,
     pub(super) ca_file: Option<PathBuf>,
@@ -150,7 +150,7 @@ impl Link {
             let token = self.token().await.map_err(Failure::Token)?;
             let target = Target {
                 url: self.url.clone(),
-                node: self.node.clone(),
+                placement: self.placement.clone(),
                 token,
                 identity: self.identity().await.map_err(Failure::Token)?,
                 ca_file: self.ca_file.clone(),

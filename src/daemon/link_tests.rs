@@ -34,7 +34,7 @@ impl Bench {
         let (slot, health, cancel) = (Slot::default(), Health::starting(), CancellationToken::new());
         let link = Link {
             url: format!("ws://{}", listener.local_addr().expect("it is bound")).parse().expect("a URL"),
-            node: "node-1".parse().expect("a name"),
+            placement: Placement::Node("node-1".parse().expect("a name")),
             token_file: folder.path().join("token"),
             identity_file: None,
             ca_file: None,

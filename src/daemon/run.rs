@@ -21,7 +21,7 @@ use crate::audit::{Audit, Fact};
 use crate::config::Config;
 use crate::host::Workdirs;
 use crate::telemetry::{Condition, Health};
-use crate::types::hex;
+use crate::types::{Placement, hex};
 
 /// Events under way to the loop. Its senders are the link, 32 calls, 256 follows and a few others, each of which waits with one; the rest is room for
 /// bursts, so that a thousand dispatches can queue without holding up the link's heartbeat.
@@ -57,8 +57,11 @@ pub(super) async fn run(config: Config) -> Result<(), StartError> {
     let own_namespace = boot.namespace.clone().or_else(kubernetes::own_namespace);
     let policy = read_policy(&boot.policy_file, own_namespace.as_ref()).map_err(start_error("no policy"))?;
     let url = boot.control_plane.url.parse().map_err(start_error("control_plane.url"))?;
-    let workdirs = Workdirs::open(&boot.workdir_root).map_err(start_error("workdir.root"))?;
-    let audit = Audit::open(boot_id.clone(), boot.node_name.clone(), boot.audit_file.as_deref()).map_err(start_error("audit.file"))?;
+    let workdirs = match boot.placement {
+        Placement::Node(_) => Some(Workdirs::open(&boot.workdir_root).map_err(start_error("workdir.root"))?),
+        Placement::Cluster => None,
+    };
+    let audit = Audit::open(boot_id.clone(), boot.placement.clone(), boot.audit_file.as_deref()).map_err(start_error("audit.file"))?;
     let clients = kubernetes::clients(boot.kubeconfig.as_deref()).await.map_err(start_error("no way to the API server"))?;
     let listener = health::bind(boot.health_listen).await.map_err(start_error(&format!("health.listen {}", boot.health_listen)))?;
     let mut terminate = signal(SignalKind::terminate()).map_err(start_error("SIGTERM cannot be handled"))?;
@@ -72,7 +75,7 @@ pub(super) async fn run(config: Config) -> Result<(), StartError> {
     let api = ApiServer::new(clients.calls);
     let hands = Hands::new(api.clone(), audit, workdirs, health.clone(), events.clone());
 
-    info!(version = env!("CARGO_PKG_VERSION"), boot_id, node = %boot.node_name, policy = policy.digest(), "The daemon starts");
+    info!(version = env!("CARGO_PKG_VERSION"), boot_id, node = %boot.placement, policy = policy.digest(), "The daemon starts");
     for warning in &config.warnings {
         warn!(warning, "The configuration is not wise");
     }
@@ -82,7 +85,7 @@ pub(super) async fn run(config: Config) -> Result<(), StartError> {
 
     let link = Link {
         url,
-        node: boot.node_name.clone(),
+        placement: boot.placement.clone(),
         token_file: boot.control_plane.token_file.clone(),
         identity_file: boot.control_plane.identity_token_file.clone(),
         ca_file: boot.control_plane.ca_file,
@@ -97,7 +100,7 @@ pub(super) async fn run(config: Config) -> Result<(), StartError> {
     let reload = Reload { policy_file: boot.policy_file, token_files, own_namespace, hands: hands.clone(), token_changed };
     tracker.spawn(health::serve(listener, health.clone(), cancel.clone()));
     tracker.spawn(reload.run(cancel.clone()));
-    tracker.spawn(facts::keep_reading(api.clone(), boot.node_name.clone(), events.clone(), cancel.clone()));
+    tracker.spawn(facts::keep_reading(api.clone(), boot.placement.node().cloned(), events.clone(), cancel.clone()));
     let (keys_read, first_keys) = oneshot::channel();
     identity::warn_without(boot.control_plane.identity_token_file.as_ref());
     tracker.spawn(identity::keep_reading_keys(api, events, keys_read, cancel.clone()));
@@ -106,10 +109,9 @@ pub(super) async fn run(config: Config) -> Result<(), StartError> {
         identity::first_reading(first_keys).await;
         link.run(dialling).await;
     });
-    let node = boot.node_name.clone();
-    let mut performer = Performer::new(hands, slot, clients.watches, clients.follows, node, seen, tracker.clone());
+    let mut performer = Performer::new(hands, slot, clients.watches, clients.follows, boot.placement.clone(), seen, tracker.clone());
 
-    let settings = Settings { node: boot.node_name, boot_id, workdir_root: boot.workdir_root };
+    let settings = Settings { placement: boot.placement, boot_id, workdir_root: boot.workdir_root };
     let (mut state, first) = DaemonState::new(settings, policy);
     for effect in first {
         performer.perform(effect, None).await;

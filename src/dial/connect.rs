@@ -22,7 +22,8 @@ use super::error::DialError;
 use super::link::{Reader, Writer, split};
 use super::target::Target;
 use super::{proxy, tls};
-use crate::wire::{self, IDENTITY_HEADER, MAX_BINARY, NODE_HEADER};
+use crate::types::Placement;
+use crate::wire::{self, IDENTITY_HEADER, MAX_BINARY, NODE_HEADER, ROLE_HEADER};
 
 /// How long everything between an open TCP connection and an open websocket may take.
 pub const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(10);
@@ -103,12 +104,17 @@ async fn upgrade(target: &Target, stream: Box<dyn Stream>) -> Result<(Reader, Wr
     let failed = |source| DialError::Handshake { address: address.clone(), source };
     let mut request = target.url.to_string().into_client_request().map_err(failed)?;
     let bearer = secret(&format!("Bearer {}", target.token.expose_secret()), "control_plane.token_file")?;
-    let node = HeaderValue::from_str(target.node.as_str()).map_err(|error| failed(WsError::HttpFormat(error.into())))?;
     let offered = HeaderValue::from_str(&wire::offer()).map_err(|error| failed(WsError::HttpFormat(error.into())))?;
     request.headers_mut().insert(AUTHORIZATION, bearer);
-    request.headers_mut().insert(NODE_HEADER, node);
     if let Some(identity) = &target.identity {
         request.headers_mut().insert(IDENTITY_HEADER, secret(identity.expose_secret(), "control_plane.identity_token_file")?);
+    }
+    match &target.placement {
+        Placement::Node(node) => {
+            let node = HeaderValue::from_str(node.as_str()).map_err(|error| failed(WsError::HttpFormat(error.into())))?;
+            request.headers_mut().insert(NODE_HEADER, node);
+        }
+        Placement::Cluster => drop(request.headers_mut().insert(ROLE_HEADER, HeaderValue::from_static("cluster"))),
     }
     request.headers_mut().insert(SEC_WEBSOCKET_PROTOCOL, offered);
 

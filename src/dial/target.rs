@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use secrecy::SecretString;
 
-use crate::types::NodeName;
+use crate::types::Placement;
 use crate::wire::CONNECT_PATH;
 
 /// A text that is not the URL of a control plane.
@@ -101,8 +101,8 @@ impl FromStr for Url {
 pub struct Target {
     /// The control plane.
     pub url: Url,
-    /// This daemon's node.
-    pub node: NodeName,
+    /// What this daemon answers for.
+    pub placement: Placement,
     /// The enrolment token.
     pub token: SecretString,
     /// The projected ServiceAccount token that proves who dials.

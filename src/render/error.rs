@@ -28,6 +28,9 @@ pub enum RenderError {
         /// Its length, in bytes of JSON.
         length: usize,
     },
+    /// A workdir is a folder of a node, and the launch is placed on none.
+    #[error("the launch is placed `cluster`, on no certain node, and has a workdir of a node; ask for `workdir: none`, or name a node")]
+    NoNode,
     /// The daemon's workdir root is not an absolute path without `..`, in UTF-8.
     #[error("the workdir root {root:?} is not an absolute path without '..'; correct `workdir.root` in the daemon's configuration")]
     Root {
@@ -42,6 +45,7 @@ impl RenderError {
         match self {
             Self::CommandTooLong { .. } => invalid("script", self.to_string()),
             Self::ManifestTooLong { .. } => invalid("env", self.to_string()),
+            Self::NoNode => invalid("workdir", self.to_string()),
             Self::Root { .. } => Rejection { code: RejectionCode::Unavailable, rule: "workdir".to_owned(), message: self.to_string() },
         }
     }

@@ -11,7 +11,7 @@ use super::wrapper::{escape_dollars, wrap};
 use crate::policy::{Admitted, AdmittedWorkdir};
 use crate::types::{
     ANNOTATION_ATTEMPT, ANNOTATION_DISPATCH, ANNOTATION_MANIFEST, ANNOTATION_REQUESTED_BY, Attempt, DispatchId, InstanceName, KubeNamespace,
-    LABEL_INSTALL, LABEL_KIND, LABEL_LAKESHORE, LABEL_NAMESPACE, LABEL_NODE, LABEL_PROVIDER, NodeName, hex, label_value, slug,
+    LABEL_INSTALL, LABEL_KIND, LABEL_LAKESHORE, LABEL_NAMESPACE, LABEL_NODE, LABEL_PROVIDER, NodeName, Placement, hex, slug,
 };
 
 /// Longest manifest, in bytes of JSON.
@@ -24,8 +24,8 @@ const WORKDIR: &str = "/workdir";
 /// Where a launch is made.
 #[derive(Clone, Copy, Debug)]
 pub struct Place<'a> {
-    /// The daemon's node; the Pod is pinned to it.
-    pub node: &'a NodeName,
+    /// Where the daemon answers for it: a Pod of a node is pinned to it, one of the cluster is the scheduler's to place.
+    pub placement: &'a Placement,
     /// The enrolment: value of the label `nymph.dev/install`.
     pub install: &'a str,
     /// Root of all workdirs on the node.
@@ -79,13 +79,16 @@ pub fn launch(admitted: &Admitted, place: &Place<'_>) -> Result<Rendered, Render
         "restartPolicy": "Never",
         "automountServiceAccountToken": false,
         "enableServiceLinks": false,
-        "affinity": pinned_to(place.node),
     });
+    if let Some(node) = place.placement.node() {
+        set(&mut spec, "affinity", pinned_to(node));
+    }
     if let Some(resources) = admitted.resources() {
         set(&mut container, "resources", Value::Object(resources.clone()));
     }
     let workdir = match admitted.workdir() {
         AdmittedWorkdir::None => None,
+        AdmittedWorkdir::HostPath if place.placement.node().is_none() => return Err(RenderError::NoNode),
         AdmittedWorkdir::HostPath => {
             let path = host_path(place, admitted.namespace())?;
             // `Directory`, not `DirectoryOrCreate`: a folder that the daemon did not make is never mounted.
@@ -148,7 +151,7 @@ fn labels(admitted: &Admitted, place: &Place<'_>) -> BTreeMap<String, String> {
         (LABEL_LAKESHORE, "true".to_owned()),
         (LABEL_NAMESPACE, slug(admitted.caller_namespace().as_str())),
         (LABEL_PROVIDER, slug(admitted.provider().as_str())),
-        (LABEL_NODE, label_value(place.node.as_str())),
+        (LABEL_NODE, place.placement.label()),
         (LABEL_KIND, "launch".to_owned()),
         (LABEL_INSTALL, place.install.to_owned()),
     ];

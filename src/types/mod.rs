@@ -24,7 +24,7 @@ pub const LABEL_LAKESHORE: &str = "lakeshore";
 pub const LABEL_NAMESPACE: &str = "lakeshore.namespace";
 /// Label that carries the provider's slug (\[L\] S89).
 pub const LABEL_PROVIDER: &str = "lakeshore.provider";
-/// Label that carries the node whose daemon made the object; a name over 63 characters is cut and hashed.
+/// Label that carries the node whose daemon made the object ([`Placement::label`]); empty on what was placed `cluster`.
 pub const LABEL_NODE: &str = "nymph.dev/node";
 /// Label that says what the object is: `launch` or `run`.
 pub const LABEL_KIND: &str = "nymph.dev/kind";

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::NodeName;
+use super::{NodeName, label_value};
 
 /// What a daemon answers for. Chosen by the chart that runs it; proved by its ServiceAccount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -47,6 +47,12 @@ impl Placement {
             Self::Node(_) => Role::Node,
             Self::Cluster => Role::Cluster,
         }
+    }
+
+    /// Value of the label `nymph.dev/node` of what is made there: the node's name, cut and hashed when it is too long, or empty, which no
+    /// node's name is, for what the cluster's scheduler places.
+    pub fn label(&self) -> String {
+        self.node().map(|node| label_value(node.as_str())).unwrap_or_default()
     }
 
     /// For people: whose daemon it is.

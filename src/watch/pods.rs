@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::Chain;
-use crate::types::{KubeNamespace, LABEL_NODE, NodeName, label_value};
+use crate::types::{KubeNamespace, LABEL_NODE, Placement};
 
 /// A watch is opened anew this often, in seconds: a connection that died in silence is noticed 5 s later. Each daemon then costs the API
 /// server one cheap request (it starts from a resourceVersion) a minute for each watch.
@@ -23,7 +23,7 @@ const MAX_GONE: u32 = 3;
 /// Which Pods of ours a watch sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Binding {
-    /// Those bound to this node.
+    /// Those bound to this node, or to any when they were placed `cluster`.
     Bound,
     /// Those not yet bound to any node; leaving this watch is a hand-over, not a deletion.
     Unbound,
@@ -55,17 +55,18 @@ pub enum Seen {
     Failing(String),
 }
 
-/// Follows the Pods that carry this node's label, until cancelled or the receiver is gone.
+/// Follows the Pods that carry this placement's label, until cancelled or the receiver is gone.
 ///
 /// Survives a missing namespace, missing rights and an API server that is down: each failure is handed on as [`Seen::Failing`], and a
 /// `Relisting` … `Relisted` follows when it works again.
-pub async fn follow(client: Client, node: NodeName, scope: Scope, events: mpsc::Sender<(Scope, Seen)>, cancel: CancellationToken) {
+pub async fn follow(client: Client, placement: Placement, scope: Scope, events: mpsc::Sender<(Scope, Seen)>, cancel: CancellationToken) {
     let pods: Api<Pod> = Api::namespaced(client, scope.namespace.as_str());
-    let fields = match scope.binding {
-        Binding::Bound => format!("spec.nodeName={node}"),
-        Binding::Unbound => "spec.nodeName=".to_owned(),
+    let fields = match (scope.binding, placement.node()) {
+        (Binding::Bound, Some(node)) => format!("spec.nodeName={node}"),
+        (Binding::Bound, None) => "spec.nodeName!=".to_owned(),
+        (Binding::Unbound, _) => "spec.nodeName=".to_owned(),
     };
-    let labels = format!("{LABEL_NODE}={}", label_value(node.as_str()));
+    let labels = format!("{LABEL_NODE}={}", placement.label());
     let config = watcher::Config::default().labels(&labels).fields(&fields).timeout(WATCH_TIMEOUT);
     loop {
         let mut gone = 0;

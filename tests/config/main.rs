@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use clap::{Args, FromArgMatches};
 use nymph::config::{Config, ConfigError, Flags, KEYS, resolve};
 use nymph::error::Chain;
+use nymph::types::Placement;
 
 const MINIMAL: &str = "control_plane: {url: 'wss://lakeshore.example'}\nnode_name: n1\n";
 
@@ -49,10 +50,12 @@ fn a_flag_wins_over_the_environment_that_over_the_file_and_that_over_the_default
         "health.listen" => ["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"],
         "log.format" => ["text", "json", "text"],
         "drain_seconds" => ["1", "2", "3"],
+        "lease.seconds" => ["5", "6", "7"],
+        "role" => ["node", "node", "node"],
         _ => ["/file", "/env", "/flag"],
     };
     for key in &KEYS {
-        let plain = ["node_name", "namespace", "control_plane.server_name"].contains(&key.path);
+        let plain = ["node_name", "namespace", "control_plane.server_name", "lease.name"].contains(&key.path);
         let [file, environment, flag] = texts(key.path).map(|text| if plain { text.trim_start_matches('/') } else { text });
         let nested = match key.path.split_once('.') {
             Some((section, name)) => format!("{section}: {{{name}: '{file}'}}\n"),
@@ -91,7 +94,10 @@ fn an_unknown_key_is_refused_with_the_nearest_right_one() {
         ("nodename: x\n", "did you mean `node_name`?"),
         ("control_plane: {node_name: x}\n", "unknown key `control_plane.node_name` in the configuration file; did you mean `node_name`?"),
         ("control_plane: {replicas: 3}\n", "known here: control_plane.url, control_plane.token_file"),
-        ("replicas: 3\n", "known here: control_plane, node_name, policy_file, workdir, health, log, audit, kubeconfig, drain_seconds, namespace"),
+        (
+            "replicas: 3\n",
+            "known here: control_plane, role, node_name, policy_file, workdir, health, log, audit, kubeconfig, lease, drain_seconds, namespace",
+        ),
         ("drain_seconds: {x: 1}\n", "key `drain_seconds` of the configuration file must be one value"),
         ("log: debug\n", "key `log` of the configuration file must be a section"),
         ("node_name: [a]\n", "key `node_name` of the configuration file must be one value"),
@@ -130,6 +136,8 @@ fn a_bad_value_is_refused_where_it_was_written() {
         ("NYMPH_DRAIN_SECONDS", "86400", "from 0 to 3600"),
         ("NYMPH_PROXY", "socks5://p", "only HTTP proxies"),
         ("NYMPH_SERVER_NAME", "https://cp", "bare host name"),
+        ("NYMPH_ROLE", "master", "write node or cluster"),
+        ("NYMPH_LEASE_SECONDS", "1", "from 3 to 600"),
         ("NYMPH_NAMESPACE", "A", "not a valid Kubernetes namespace"),
     ] {
         let mut vars = env(&good);
@@ -142,6 +150,16 @@ fn a_bad_value_is_refused_where_it_was_written() {
     assert!(message(&error).contains("flag --drain-seconds"), "{}", message(&error));
     let error = from_file("control_plane: {url: 'ws//x'}\nnode_name: n\n").expect_err("not a URL");
     assert!(message(&error).contains("key `control_plane.url` of the configuration file"), "{}", message(&error));
+}
+
+#[test]
+fn a_daemon_of_role_cluster_has_no_node() {
+    let text = "control_plane: {url: 'wss://x'}\nrole: cluster\n";
+    let config = from_file(text).expect("no node is needed");
+    assert_eq!(config.boot.placement, Placement::Cluster);
+    assert!(config.to_yaml().contains("role: \"cluster\"\nnode_name: null\n"), "{}", config.to_yaml());
+    let error = from_file(&format!("{text}node_name: n1\n")).expect_err("a node's name contradicts the role");
+    assert!(message(&error).contains("key `node_name`") && message(&error).contains("leave it out"), "{}", message(&error));
 }
 
 #[test]

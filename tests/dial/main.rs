@@ -4,6 +4,7 @@ mod peers;
 
 use nymph::dial::{DialError, LinkError, Target, connect};
 use nymph::error::Chain;
+use nymph::types::Placement;
 use nymph::wire::Frame;
 use peers::{Answer, Ca, Peer, Proxy};
 use secrecy::SecretString;
@@ -13,7 +14,7 @@ const TOKEN: &str = "nymph_enrol_canary-canary-canary-canary-canary-canary-c";
 fn target(url: &str) -> Target {
     Target {
         url: url.parse().expect("a control plane URL"),
-        node: "node-1".parse().expect("a name"),
+        placement: Placement::Node("node-1".parse().expect("a name")),
         token: SecretString::from(TOKEN),
         identity: Some(SecretString::from("canary.identity.canary")),
         ca_file: None,

@@ -51,8 +51,8 @@ fn greet(request: &Request, mut response: Response) -> Result<Response, ErrorRes
 
 async fn dial(proxy: &WsProxy, token: &str) -> Result<(Reader, Writer), DialError> {
     let url = proxy.url().parse().expect("a URL");
-    let node = "node-1".parse().expect("a name");
-    connect(&Target { url, node, token: SecretString::from(token), identity: None, ca_file: None, server_name: None, proxy: None }).await
+    let placement = nymph::types::Placement::Node("node-1".parse().expect("a name"));
+    connect(&Target { url, placement, token: SecretString::from(token), identity: None, ca_file: None, server_name: None, proxy: None }).await
 }
 
 async fn next(reader: &mut Reader) -> Result<Frame, LinkError> {

@@ -5,12 +5,13 @@ use std::path::Path;
 
 use nymph::policy::RejectionCode;
 use nymph::render::{RenderError, Rendered};
+use nymph::types::Placement;
 use nymph::wire::{EnvVar, LaunchDispatch, Workdir};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use crate::covers::covers;
-use crate::story::{admit, minimal, render, render_at};
+use crate::story::{admit, minimal, render, render_at, render_in};
 
 fn env(name: &str, value: &str) -> EnvVar {
     EnvVar { name: name.into(), value: value.into() }
@@ -46,6 +47,18 @@ fn a_launch_on_a_node_with_a_long_name() {
     let node = format!("{0}.{0}.example", "node-with-a-very-long-name".repeat(2));
     let manifest = render_at(&admit(everything()), &node, Path::new("/data")).expect("it renders").manifest;
     insta::assert_yaml_snapshot!([&manifest["metadata"]["labels"], &manifest["spec"]["affinity"], &manifest["spec"]["volumes"]]);
+}
+
+#[test]
+fn what_is_placed_cluster_is_the_schedulers_to_place_and_has_no_folder_of_a_node() {
+    let root = Path::new("/var/lib/nymph/work");
+    let manifest = render_in(&admit(minimal()), &Placement::Cluster, root).expect("it renders").manifest;
+    assert_eq!(manifest["metadata"]["labels"]["nymph.dev/node"], "", "no node's daemon takes it for its own");
+    assert!(manifest["spec"]["affinity"].is_null() && manifest["spec"]["nodeName"].is_null() && manifest["spec"]["volumes"].is_null(), "{manifest}");
+    let error = render_in(&admit(everything()), &Placement::Cluster, root).expect_err("a workdir is a folder of a node");
+    let rejection = error.rejection();
+    assert_eq!((rejection.code, rejection.rule.as_str()), (RejectionCode::Invalid, "workdir"));
+    assert!(rejection.message.contains("`workdir: none`"), "{}", rejection.message);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use nymph::policy::{Admitted, Policy};
 use nymph::render::{Place, RenderError, Rendered, launch};
-use nymph::types::{Attempt, DispatchId, NodeName};
+use nymph::types::{Attempt, DispatchId, Placement};
 use nymph::wire::{Caller, Dispatch, LaunchDispatch, Work, Workdir};
 
 const POLICY: &str = "version: 1\nrun_namespaces: [nymph-runs, extra]\nimages: [\"*\"]\n";
@@ -38,9 +38,13 @@ pub(crate) fn render(launch: LaunchDispatch) -> Result<Rendered, RenderError> {
 
 /// Renders on a node below a root.
 pub(crate) fn render_at(admitted: &Admitted, node: &str, root: &Path) -> Result<Rendered, RenderError> {
-    let node: NodeName = node.parse().expect("a node's name");
+    render_in(admitted, &Placement::Node(node.parse().expect("a node's name")), root)
+}
+
+/// Renders at a placement.
+pub(crate) fn render_in(admitted: &Admitted, placement: &Placement, root: &Path) -> Result<Rendered, RenderError> {
     let (dispatch_id, attempt) = (DispatchId::from_random([7; 16]), Attempt(1));
     let instance = dispatch_id.instance_name(attempt);
-    let place = Place { node: &node, install: "c1-0a1b2c3d", workdir_root: root, dispatch_id: &dispatch_id, attempt, instance: &instance };
+    let place = Place { placement, install: "c1-0a1b2c3d", workdir_root: root, dispatch_id: &dispatch_id, attempt, instance: &instance };
     launch(admitted, &place)
 }

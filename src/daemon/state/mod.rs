@@ -37,7 +37,7 @@ use super::event::{Effect, Event, Now};
 use crate::policy::Policy;
 use crate::report::Outbox;
 use crate::telemetry::Condition;
-use crate::types::{InstanceName, KubeNamespace, NodeName};
+use crate::types::{InstanceName, KubeNamespace, Placement};
 use crate::watch::Scope;
 use crate::wire::{ClusterKeys, NodeFacts};
 use item::{Item, Object, Phase};
@@ -61,8 +61,8 @@ const MAX_REFUSED: usize = 1024;
 /// What stays the same while the process lives.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// This node.
-    pub node: NodeName,
+    /// What the daemon answers for.
+    pub placement: Placement,
     /// This process.
     pub boot_id: String,
     /// Root of the workdirs on the node.
@@ -74,7 +74,8 @@ pub struct Settings {
 pub struct DaemonState {
     settings: Settings,
     policy: Policy,
-    node: NodeFacts,
+    /// The node; a daemon of role `cluster` has none.
+    node: Option<NodeFacts>,
     /// The facts that this link was last told, by `hello` or after it.
     told: Option<NodeFacts>,
     cluster_uid: Option<String>,
@@ -98,15 +99,15 @@ pub struct DaemonState {
 impl DaemonState {
     /// Begins with nothing but a policy; the effects start the watches.
     pub fn new(settings: Settings, policy: Policy) -> (Self, Vec<Effect>) {
-        let node = NodeFacts {
-            name: settings.node.clone(),
+        let node = settings.placement.node().map(|name| NodeFacts {
+            name: name.clone(),
             uid: None,
             labels: BTreeMap::new(),
             taints: Vec::new(),
             allocatable: BTreeMap::new(),
             conditions: Vec::new(),
             unschedulable: false,
-        };
+        });
         let mut state = Self {
             settings,
             policy,
@@ -158,7 +159,7 @@ impl DaemonState {
             }
             Event::PolicyChanged(policy) => self.policy_changed(*policy, &mut out),
             Event::KeysRead { keys, cluster_uid } => self.keys_read(*keys, cluster_uid, &mut out),
-            Event::FactsRead { node, cluster_uid } => self.facts_read(*node, cluster_uid, &mut out),
+            Event::FactsRead { node, cluster_uid } => self.facts_read(node.map(|node| *node), cluster_uid, &mut out),
             Event::Draining => {
                 self.draining = true;
                 out.push(Effect::Condition(Condition::Running, Err("the daemon is ending".into())));

@@ -12,7 +12,7 @@ use crate::daemon::event::{Creation, Unread};
 use crate::observe::{self, Gone};
 use crate::policy;
 use crate::render::{self, Place, Rendered};
-use crate::types::{DispatchId, InstanceName, KubeNamespace, LABEL_NODE, State, label_value};
+use crate::types::{DispatchId, InstanceName, KubeNamespace, LABEL_NODE, State};
 use crate::wire::{Dispatch, DispatchEnvelope, Rejection, RejectionCode, ToControlPlane, Work};
 
 /// POSTs of one dispatch. A second and third follow only when a consistent read showed that the one before, whose outcome was not known, has
@@ -58,8 +58,8 @@ impl DaemonState {
     /// Why a dispatch is refused by its envelope and this daemon's load alone, before it is opened.
     fn unacceptable(&self, envelope: &DispatchEnvelope, body: &[u8]) -> Option<Rejection> {
         let DispatchEnvelope { dispatch_id, attempt, instance, install, placement, accepted_before } = envelope;
-        if placement.node() != Some(&self.settings.node) {
-            let message = format!("the dispatch is for {}, and this is the daemon of node {}", placement.whose(), self.settings.node);
+        if *placement != self.settings.placement {
+            let message = format!("the dispatch is for {}, and this is the daemon of {}", placement.whose(), self.settings.placement.whose());
             return Some(rejection(RejectionCode::Misdirected, "placement", &message));
         }
         if self.install.as_ref() != Some(install) {
@@ -189,7 +189,7 @@ impl DaemonState {
     /// Whether a watch of ours shows the Pod.
     fn is_watched(&self, pod: &Pod) -> bool {
         let label = pod.metadata.labels.as_ref().and_then(|labels| labels.get(LABEL_NODE));
-        label.is_some_and(|value| *value == label_value(self.settings.node.as_str()))
+        label.is_some_and(|value| *value == self.settings.placement.label())
     }
 
     /// Somebody took the label away by which the watches know the object: until it has ended, it is read again and again.
@@ -237,7 +237,8 @@ impl DaemonState {
         let rendered = offer.and_then(|dispatch| self.policy.judge(&dispatch)).and_then(|admitted| {
             let install = self.install.as_deref().unwrap_or_default();
             let workdir_root = &self.settings.workdir_root;
-            let place = Place { node: &self.settings.node, install, workdir_root, dispatch_id: &item.dispatch, attempt: item.attempt, instance };
+            let place =
+                Place { placement: &self.settings.placement, install, workdir_root, dispatch_id: &item.dispatch, attempt: item.attempt, instance };
             render::launch(&admitted, &place).map_err(|error| error.rejection())
         });
         match rendered {

@@ -8,7 +8,7 @@ use super::{DaemonState, Effect, Now};
 use crate::audit::Fact;
 use crate::policy::Policy;
 use crate::telemetry::Condition;
-use crate::types::{InstanceName, Role, State};
+use crate::types::{InstanceName, State};
 use crate::wire::{ClusterKeys, HeldItem, Hello, NodeFacts, OpenItem, OpenPhase, ToControlPlane, ToDaemon, Welcome};
 
 /// Objects that `hello` names. Each takes about 140 bytes of the text frame's 1 MiB; the list informs and decides nothing.
@@ -36,16 +36,16 @@ impl DaemonState {
             .collect();
         let hello = Hello {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            role: Role::Node,
+            role: self.settings.placement.role(),
             cluster_uid: self.cluster_uid.clone(),
             boot_id: self.settings.boot_id.clone(),
-            node: Some(self.node.clone()),
+            node: self.node.clone(),
             keys: self.keys.clone(),
             policy_digest: self.policy.digest().to_owned(),
             capabilities: Vec::new(),
             held,
         };
-        self.told = Some(self.node.clone());
+        self.told.clone_from(&self.node);
         self.told_keys.clone_from(&self.keys);
         out.push(Effect::Send(Box::new(ToControlPlane::Hello(Box::new(hello)))));
     }
@@ -210,7 +210,7 @@ impl DaemonState {
         }
     }
 
-    pub(super) fn facts_read(&mut self, node: NodeFacts, cluster_uid: Option<String>, out: &mut Vec<Effect>) {
+    pub(super) fn facts_read(&mut self, node: Option<NodeFacts>, cluster_uid: Option<String>, out: &mut Vec<Effect>) {
         self.cluster_uid = cluster_uid.or(self.cluster_uid.take());
         self.node = node;
         self.tell_facts(out);
@@ -224,9 +224,9 @@ impl DaemonState {
 
     /// Tells the facts and keys that the link has not heard. Those read between `hello` and `welcome` wait for the session.
     fn tell_facts(&mut self, out: &mut Vec<Effect>) {
-        if self.session.is_some() && self.told.as_ref() != Some(&self.node) {
-            self.told = Some(self.node.clone());
-            out.push(Effect::Send(Box::new(ToControlPlane::NodeFacts(self.node.clone()))));
+        if let Some(node) = self.node.as_ref().filter(|_| self.session.is_some() && self.told != self.node) {
+            out.push(Effect::Send(Box::new(ToControlPlane::NodeFacts(node.clone()))));
+            self.told = self.node.clone();
         }
         if let Some(keys) = self.keys.as_ref().filter(|keys| self.session.is_some() && self.told_keys.as_ref() != Some(*keys)) {
             self.told_keys = Some(keys.clone());

@@ -34,7 +34,8 @@ pub(super) struct Desk {
 impl Desk {
     pub(super) fn new() -> Self {
         let policy = Policy::parse("version: 1\nrun_namespaces: [runs, other]\nimages: [\"docker.io/library/python:*\"]\n").expect("a valid policy");
-        let settings = Settings { node: "node-1".parse().expect("a name"), boot_id: "boot".into(), workdir_root: "/work".into() };
+        let settings =
+            Settings { placement: Placement::Node("node-1".parse().expect("a name")), boot_id: "boot".into(), workdir_root: "/work".into() };
         let (state, first) = DaemonState::new(settings, policy);
         assert!(matches!(&first[0], Effect::Watch { namespaces } if namespaces.len() == 2), "{first:?}");
         Self { state, seconds: 0, link: 0, version: 0 }
@@ -144,7 +145,7 @@ impl Desk {
             attempt: Attempt(1),
             instance: case.instance.clone(),
             install: self.state.install.clone().unwrap_or_else(|| INSTALL.to_owned()),
-            placement: Placement::Node(self.state.settings.node.clone()),
+            placement: self.state.settings.placement.clone(),
             accepted_before,
         }
     }

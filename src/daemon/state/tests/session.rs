@@ -22,11 +22,11 @@ fn hello_names_what_is_held_and_the_policy_in_force() {
 fn facts_read_between_hello_and_welcome_are_told_once_the_session_is_open() {
     let mut desk = Desk::new();
     desk.handle(Event::LinkUp { link: 1 });
-    let ready = NodeFacts { conditions: vec!["Ready".into()], ..desk.state.node.clone() };
-    assert!(sent(&desk.handle(Event::FactsRead { node: Box::new(ready.clone()), cluster_uid: None })).is_empty(), "no session yet");
+    let ready = NodeFacts { conditions: vec!["Ready".into()], ..desk.state.node.clone().expect("a node") };
+    assert!(sent(&desk.handle(Event::FactsRead { node: Some(Box::new(ready.clone())), cluster_uid: None })).is_empty(), "no session yet");
     let effects = desk.welcome(1, INSTALL, vec![]);
     assert!(sent(&effects).iter().any(|message| matches!(message, ToControlPlane::NodeFacts(facts) if *facts == ready)), "{effects:?}");
-    assert!(sent(&desk.handle(Event::FactsRead { node: Box::new(ready), cluster_uid: None })).is_empty(), "told once");
+    assert!(sent(&desk.handle(Event::FactsRead { node: Some(Box::new(ready)), cluster_uid: None })).is_empty(), "told once");
 }
 
 #[test]
@@ -232,9 +232,9 @@ fn a_namespace_that_left_the_policy_is_watched_while_it_holds_work() {
 #[test]
 fn facts_are_told_when_they_change() {
     let mut desk = Desk::connected();
-    let mut facts = desk.state.node.clone();
+    let mut facts = desk.state.node.clone().expect("a node");
     facts.unschedulable = true;
-    let read = || Event::FactsRead { node: Box::new(facts.clone()), cluster_uid: Some("u".into()) };
+    let read = || Event::FactsRead { node: Some(Box::new(facts.clone())), cluster_uid: Some("u".into()) };
     assert!(matches!(sent(&desk.handle(read()))[..], [ToControlPlane::NodeFacts(_)]));
     assert!(desk.handle(read()).is_empty());
 }
