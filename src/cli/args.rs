@@ -8,7 +8,9 @@ use super::failure::Failure;
 use super::output::Format;
 use super::session::Session;
 use super::settings::ConnectionArgs;
-use super::{clusters, completion, daemons, exit, instances, launch, logs, modes, namespaces, providers, serve, stop, terminal, tokens, version};
+use super::{
+    backup, clusters, completion, daemons, exit, instances, launch, logs, modes, namespaces, providers, serve, stop, terminal, tokens, version,
+};
 use crate::control_plane::ServeOptions;
 
 const FIRST_STEPS: &str = "\
@@ -77,6 +79,9 @@ enum Command {
     /// Tokens that callers show to the control plane
     #[command(subcommand, after_help = tokens::EXAMPLE)]
     Tokens(tokens::Command),
+    /// Back up all that the control plane keeps, while it runs or not
+    #[command(after_help = backup::EXAMPLE)]
+    Backup(backup::Args),
     /// Show the version of this program and of the control plane
     Version,
     /// Write a completion script for a shell
@@ -114,6 +119,7 @@ async fn run(cli: Cli) -> Result<u8, Failure> {
     let session = || Session::open(&cli.connection, cli.output);
     match cli.command {
         Command::Serve(options) => serve::run(*options).await?,
+        Command::Backup(args) => backup::run(args, cli.output).await?,
         Command::Completion(args) => completion::run(&args)?,
         Command::Version => version::run(&cli.connection, cli.output).await?,
         Command::Launch(args) => return launch::run(args, &session()?).await,

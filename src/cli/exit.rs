@@ -31,7 +31,9 @@ pub(super) fn code(failure: &Failure, launching: bool) -> u8 {
         | Failure::Stdout(_)
         | Failure::Runtime { .. }
         | Failure::Serve(_)
-        | Failure::Token(_) => REFUSED,
+        | Failure::Token(_)
+        | Failure::Backup(_)
+        | Failure::File { .. } => REFUSED,
     };
     if launching { NO_SCRIPT_CODE } else { own }
 }

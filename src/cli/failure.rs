@@ -1,9 +1,10 @@
 //! Every way in which a command can fail; which exit code each has is said in `exit`.
 
 use std::io;
+use std::path::PathBuf;
 
 use super::problem::Problem;
-use crate::control_plane::{ServeError, TokenError};
+use crate::control_plane::{BackupError, ServeError, TokenError};
 use crate::error::Chain;
 
 /// A command that did not do what was asked.
@@ -81,6 +82,18 @@ pub(super) enum Failure {
     /// The store refused a new token.
     #[error("cannot create the token")]
     Token(#[source] TokenError),
+    /// No backup was made.
+    #[error("cannot make the backup")]
+    Backup(#[source] BackupError),
+    /// A file that was to be written could not be.
+    #[error("cannot write {}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
 }
 
 impl Failure {
@@ -119,7 +132,9 @@ impl Failure {
             | Self::Stdout(_)
             | Self::Runtime { .. }
             | Self::Serve(_)
-            | Self::Token(_) => None,
+            | Self::Token(_)
+            | Self::Backup(_)
+            | Self::File { .. } => None,
         }
     }
 

@@ -1,11 +1,12 @@
 //! Layer 4: the program `lakeshore`: one file a command.
 //!
-//! Commands talk to the control plane over REST (`client`); only `serve` and `tokens create --data` use its code. What a person
+//! Commands talk to the control plane over REST (`client`); only `serve`, `backup` and `tokens create --data` use its code. What a person
 //! asked for goes to stdout, everything else to stderr. Where a setting comes from is decided in `settings`, the names of the
 //! environment variables stand in `env`, and each way to fail has its exit code in `exit`. Tests: inline, and `tests/cli/`.
 
 mod args;
 mod backoff;
+mod backup;
 mod client;
 mod clusters;
 mod completion;

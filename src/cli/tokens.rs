@@ -90,6 +90,7 @@ async fn create_in_data(data: PathBuf, request: NewToken, format: Format) -> Res
     }
     let created = tokio::task::spawn_blocking(move || create_token(&data, request)).await;
     let created = created.map_err(|e| Failure::Runtime { source: e.into() })?.map_err(Failure::Token)?;
+    created.notices.iter().for_each(|notice| note(notice));
     let token = created.token.expose_secret();
     print(format, &json!({"id": created.id, "name": created.name, "token": token}), token)
 }

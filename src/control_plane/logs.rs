@@ -32,6 +32,17 @@ impl LogFiles {
         Ok(Self { root })
     }
 
+    /// The logs below `root`, to be read only: nothing is made.
+    pub(crate) fn at(root: PathBuf) -> Self {
+        Self { root }
+    }
+
+    /// The files that hold the first `length` bytes of a log, each with how many of them.
+    pub(crate) fn segments(&self, instance: &InstanceName, length: u64) -> Vec<(PathBuf, u64)> {
+        let starts = (0..length.div_ceil(SEGMENT)).map(|number| number * SEGMENT);
+        starts.map(|start| (self.segment(instance, start).0, (length - start).min(SEGMENT))).collect()
+    }
+
     fn segment(&self, instance: &InstanceName, offset: u64) -> (PathBuf, u64) {
         let start = offset - offset % SEGMENT;
         (self.root.join(instance.as_str()).join(format!("{start:020}.log")), offset - start)

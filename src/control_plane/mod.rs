@@ -13,6 +13,7 @@
 //! Tests: inline for what is pure, `store/conformance` for any store, `tests/control_plane/` over real sockets and files.
 
 mod admin_socket;
+mod backup;
 mod changes;
 mod clock;
 mod http;
@@ -28,6 +29,7 @@ mod tls;
 mod tokens;
 
 pub use admin_socket::{CreatedToken, NewToken, TokenError, create_token};
+pub use backup::{BackedUp, BackupError, back_up};
 pub use options::{InvalidDuration, ServeOptions, parse_duration};
 pub use server::{ServeError, Server, serve};
 pub use store::StoreError;

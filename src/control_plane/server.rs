@@ -9,9 +9,12 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::admin_socket::Desk;
+use super::backup::LOGS;
 use super::clock::Clock;
 use super::http::App;
 use super::hub::{Hub, HubSettings};
@@ -92,7 +95,11 @@ impl Server {
     /// # Errors
     /// [`ServeError`] that names what is at fault; nothing runs then.
     pub async fn start(options: &ServeOptions) -> Result<Self, ServeError> {
-        let store: Arc<dyn Store> = Arc::new(SqliteStore::start(ExclusiveStore::open(&options.data)?)?);
+        let exclusive = ExclusiveStore::open(&options.data)?;
+        for notice in exclusive.notices() {
+            tracing::warn!(data = %options.data.display(), "{notice}");
+        }
+        let store: Arc<dyn Store> = Arc::new(SqliteStore::start(exclusive)?);
         if let Some(path) = &options.bootstrap_token_file {
             bootstrap(store.as_ref(), path).await?;
         }
@@ -100,7 +107,7 @@ impl Server {
             (Some(chain), Some(key)) => Some(Arc::new(Certificate::open(chain.clone(), key.clone())?)),
             _ => None,
         };
-        let folder = options.data.join("logs");
+        let folder = options.data.join(LOGS);
         let logs = LogFiles::open(folder.clone()).map_err(|source| ServeError::File { path: folder, source })?;
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         let settings = HubSettings { lost_after: options.lost_after, log_limit: options.log_limit_bytes };
@@ -117,7 +124,8 @@ impl Server {
         let failed = |source| ServeError::Listen { address: options.listen, source };
         let listener = TcpListener::bind(options.listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        tasks.spawn(admin_socket::run(socket, Arc::clone(&app), stop.clone()));
+        let desk = Desk { app: Arc::clone(&app), data: options.data.clone(), backup: Semaphore::new(1) };
+        tasks.spawn(admin_socket::run(socket, desk, stop.clone()));
         tasks.spawn(listen::run(listener, certificate.clone(), http::router(app), stop.clone(), tasks.clone()));
         tracing::info!(address = %address, tls = certificate.is_some(), data = %options.data.display(), version = env!("CARGO_PKG_VERSION"), "Control plane listens");
         Ok(Self { address, stop, tasks, go_away: GoAway(hub) })

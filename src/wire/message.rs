@@ -219,6 +219,24 @@ pub struct HeldItem {
     pub attempt: Attempt,
     /// Its name.
     pub instance: InstanceName,
+    /// Its UID; `None` while it is being made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<String>,
+    /// The enrolment that it was made under.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub install: Option<String>,
+    /// Kubernetes namespace that it is in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Slug of the caller's namespace, as its label says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub caller_namespace: Option<String>,
+    /// Slug of the provider, as its label says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provider: Option<String>,
+    /// Who asked, as its annotation says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requested_by: Option<String>,
 }
 
 /// What the control plane answers to `hello`.

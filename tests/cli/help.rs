@@ -4,7 +4,7 @@ use crate::covers::covers;
 use crate::lakeshore::lakeshore;
 
 /// Every command and subcommand that has a help of its own; but for `serve`, whose flags are the control plane's.
-const COMMANDS: [&str; 27] = [
+const COMMANDS: [&str; 28] = [
     "",
     "launch",
     "instances",
@@ -30,6 +30,7 @@ const COMMANDS: [&str; 27] = [
     "tokens",
     "tokens create",
     "tokens revoke",
+    "backup",
     "version",
     "completion",
 ];

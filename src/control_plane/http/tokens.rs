@@ -34,7 +34,7 @@ pub(crate) fn draw(request: NewToken) -> Result<(TokenRow, CreatedToken), ApiErr
         namespaces: request.namespaces,
         created_at: Timestamp::now(),
     };
-    Ok((row, CreatedToken { id, name, token }))
+    Ok((row, CreatedToken { id, name, token, notices: vec![] }))
 }
 
 /// What the store's answer to a new token means to who asked.
@@ -60,7 +60,7 @@ pub(crate) async fn create(store: &dyn Store, request: NewToken) -> Result<Creat
 
 /// `POST /v1/tokens`: the only answer that ever holds the token.
 pub(super) async fn create_route(_: Admin, State(app): AppState, body: Body<NewToken>) -> Result<(StatusCode, Json<Value>), ApiError> {
-    let CreatedToken { id, name, token } = create(app.store.as_ref(), body.value).await?;
+    let CreatedToken { id, name, token, .. } = create(app.store.as_ref(), body.value).await?;
     Ok((StatusCode::CREATED, Json(json!({ "id": id, "name": name, "token": token.expose_secret() }))))
 }
 

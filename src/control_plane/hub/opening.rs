@@ -8,8 +8,11 @@ use tokio::sync::mpsc;
 use super::Hub;
 use super::outbox::{OUTBOX, Outgoing};
 use super::session::Session;
-use crate::control_plane::store::{Cluster, Fence, Instance, OpenSession, Phase, Place, StoreError};
+use crate::control_plane::store::{Adopted, Adoption, Cluster, Fence, Instance, OpenSession, Phase, Place, StoreError};
 use crate::wire::{Close, CloseCode, HEARTBEAT_INTERVAL, Hello, OpenItem, OpenPhase, ToDaemon, Welcome};
+
+/// Lines about unknown instances that one session may cause.
+const MAX_TOLD: usize = 100;
 
 /// A session that the store has opened and nobody serves yet.
 pub(in crate::control_plane) struct Opened {
@@ -26,6 +29,7 @@ pub(in crate::control_plane) struct Opened {
 pub(in crate::control_plane) async fn open(hub: &Hub, cluster: &Cluster, place: Place, hello: Box<Hello>) -> Result<Opened, StoreError> {
     let facts = hello.node.clone();
     let opened = hub.store.open_session(OpenSession { place: place.clone(), hello, now: hub.clock.wall() }).await?;
+    tell_unknown(&place, &opened.unknown);
     let (sender, outbox) = mpsc::channel(OUTBOX);
     let fence = Fence { place, epoch: opened.epoch };
     let session = Arc::new(Session::new(fence, cluster.install.clone(), facts, sender, hub.clock.wall(), hub.stop.child_token()));
@@ -41,6 +45,27 @@ pub(in crate::control_plane) async fn open(hub: &Hub, cluster: &Cluster, place: 
     }
     let displaced = displaced.filter(|older| !Arc::ptr_eq(older, &session));
     Ok(Opened { session, outbox, logs: opened.logs, displaced })
+}
+
+/// Says what became of instances that a restored store did not know.
+fn tell_unknown(place: &Place, unknown: &[Adoption]) {
+    let node = &place.placement;
+    for Adoption { instance, outcome } in unknown.iter().take(MAX_TOLD) {
+        match outcome {
+            Adopted::Taken { namespace, provider, provider_known: true } => {
+                tracing::info!(node = %node, instance = %instance, ns = %namespace, provider = %provider, "An instance that was launched after the copy this store came back from is taken over");
+            }
+            Adopted::Taken { namespace, provider, provider_known: false } => {
+                tracing::warn!(node = %node, instance = %instance, ns = %namespace, provider = %provider, "An instance is taken over under its provider's label, since no provider has it; make one of that name to see it there");
+            }
+            Adopted::Left(why) => {
+                tracing::warn!(node = %node, instance = %instance, why, "A daemon holds an instance that is not known, and it is not taken over; nothing is done to it");
+            }
+        }
+    }
+    if unknown.len() > MAX_TOLD {
+        tracing::info!(node = %node, instances = unknown.len() - MAX_TOLD, "More instances were not known");
+    }
 }
 
 fn welcome(hub: &Hub, session: &Session, cluster: &Cluster, open: &[Instance]) -> Welcome {

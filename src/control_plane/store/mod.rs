@@ -12,6 +12,8 @@ mod sqlite;
 #[cfg(test)]
 mod conformance;
 
+use std::path::PathBuf;
+
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 
@@ -21,11 +23,11 @@ use crate::wire::{LogEndReason, Report};
 
 pub use error::StoreError;
 pub(crate) use rows::{
-    Acceptance, Accepted, CallerToken, Cluster, DaemonRow, Deletion, Fence, Idempotency, Instance, InstanceFilter, Launched, LogProgress, LogRow,
-    Missing, Mode, NewLaunch, Offer, OpenSession, OpenedSession, Phase, Place, Provider, Put, Refusal, Refused, Removal, Reported, TokenRow, Write,
-    column,
+    Acceptance, Accepted, Adopted, Adoption, CallerToken, Cluster, DaemonRow, Deletion, Fence, Idempotency, Instance, InstanceFilter, Launched,
+    LogProgress, LogRow, Missing, Mode, NewLaunch, Offer, OpenSession, OpenedSession, Phase, Place, Provider, Put, Refusal, Refused, Removal,
+    Reported, StoredLog, TokenRow, Write, column,
 };
-pub(crate) use sqlite::{ExclusiveStore, SqliteStore};
+pub(crate) use sqlite::{DATABASE, ExclusiveStore, SqliteStore};
 
 /// An answer of the store.
 pub(crate) type Reply<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
@@ -76,7 +78,8 @@ pub(crate) trait Store: Send + Sync + 'static {
     /// Removes a mode; `false` when there is none of this name.
     fn remove_mode(&self, namespace: String, name: String) -> Reply<'_, bool>;
 
-    /// Opens a session: raises the epoch, which fences older ones, and reads what the daemon owes, in one transaction.
+    /// Opens a session: raises the epoch, which fences older ones, takes over what the daemon holds and a restored store does not
+    /// know, and reads what the daemon owes, in one transaction.
     fn open_session(&self, session: OpenSession) -> Reply<'_, OpenedSession>;
     /// Instances of a place whose deletion was asked for and is not confirmed.
     fn unconfirmed_deletions(&self, place: Place) -> Reply<'_, Vec<InstanceName>>;
@@ -116,6 +119,10 @@ pub(crate) trait Store: Send + Sync + 'static {
     fn commit_logs(&self, fence: Fence, progress: Vec<LogProgress>) -> Reply<'_, bool>;
     /// Notes that nothing more will come of a log; `false` when the session is stale or the instance is not placed there.
     fn end_log(&self, fence: Fence, dispatch_id: DispatchId, reason: LogEndReason) -> Reply<'_, bool>;
+
+    /// Writes a consistent copy of all rows into `file`, for a store of the same kind, and marks it: whoever opens it in this one's
+    /// place gets higher epochs, nothing queued, and what was not ended as accepted. Answers with the logs that the copy names.
+    fn copy(&self, file: PathBuf) -> Reply<'_, Vec<StoredLog>>;
 
     /// Whether the database answers.
     fn ping(&self) -> Reply<'_, ()>;

@@ -156,6 +156,32 @@ pub(crate) struct OpenedSession {
     pub(crate) open: Vec<Instance>,
     /// Logs to go on with: started, and not read to their end. Ended instances among them.
     pub(crate) logs: Vec<Instance>,
+    /// What came of each instance that the daemon holds and the store did not know.
+    pub(crate) unknown: Vec<Adoption>,
+}
+
+/// An instance that a daemon holds and the store did not know, since its data came back from an older copy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Adoption {
+    pub(crate) instance: InstanceName,
+    pub(crate) outcome: Adopted,
+}
+
+/// What came of it. Whatever it is, the object stays as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Adopted {
+    /// It has a row now, under this namespace and provider. `provider_known`: there is such a provider; else it is named by its slug.
+    Taken { namespace: String, provider: String, provider_known: bool },
+    /// It has none, for this reason.
+    Left(&'static str),
+}
+
+/// A log in a copy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StoredLog {
+    pub(crate) instance: InstanceName,
+    /// Bytes of it that are on disk: a prefix.
+    pub(crate) bytes: u64,
 }
 
 /// How far a dispatch has come.

@@ -10,8 +10,8 @@ use crate::daemon::event::ContainerState;
 use crate::observe::CONTAINER;
 use crate::render::Rendered;
 use crate::types::{
-    ANNOTATION_ATTEMPT, ANNOTATION_DISPATCH, ANNOTATION_REQUESTED_BY, Attempt, DispatchId, InstanceName, KubeNamespace, LABEL_INSTALL, Observation,
-    Reason, State,
+    ANNOTATION_ATTEMPT, ANNOTATION_DISPATCH, ANNOTATION_REQUESTED_BY, Attempt, DispatchId, InstanceName, KubeNamespace, LABEL_INSTALL,
+    LABEL_NAMESPACE, LABEL_PROVIDER, Observation, Reason, State,
 };
 use crate::wire::{Dispatch, Rejection};
 
@@ -136,6 +136,9 @@ pub(super) struct Object {
     pub(super) dispatch: Option<DispatchId>,
     pub(super) attempt: Option<Attempt>,
     pub(super) requested_by: String,
+    /// Slugs of the caller's namespace and of the provider.
+    pub(super) caller_namespace: Option<String>,
+    pub(super) provider: Option<String>,
     pub(super) container: Option<String>,
     pub(super) state: ContainerState,
     /// The whole object's last observation, for an item that adopts it later.
@@ -145,6 +148,7 @@ pub(super) struct Object {
 impl Object {
     pub(super) fn of(pod: &Pod, observation: Observation) -> Option<Self> {
         let meta = &pod.metadata;
+        let label = |key: &str| meta.labels.as_ref().and_then(|map| map.get(key)).cloned();
         let annotation = |key: &str| meta.annotations.as_ref().and_then(|map| map.get(key));
         let status = pod.status.as_ref().and_then(|s| s.container_statuses.as_ref()?.iter().find(|c| c.name == CONTAINER));
         let state = status.and_then(|s| s.state.as_ref());
@@ -154,10 +158,12 @@ impl Object {
             version: meta.resource_version.as_deref().and_then(|version| version.parse().ok()),
             bound: pod.spec.as_ref().is_some_and(|spec| spec.node_name.as_deref().is_some_and(|name| !name.is_empty())),
             deleting: meta.deletion_timestamp.is_some(),
-            install: meta.labels.as_ref().and_then(|labels| labels.get(LABEL_INSTALL)).cloned(),
+            install: label(LABEL_INSTALL),
             dispatch: annotation(ANNOTATION_DISPATCH).and_then(|id| id.parse().ok()),
             attempt: annotation(ANNOTATION_ATTEMPT).and_then(|attempt| attempt.parse().ok()).map(Attempt),
             requested_by: annotation(ANNOTATION_REQUESTED_BY).cloned().unwrap_or_default(),
+            caller_namespace: label(LABEL_NAMESPACE),
+            provider: label(LABEL_PROVIDER),
             container: status.and_then(|s| s.container_id.clone()).filter(|id| !id.is_empty()),
             state: if over || state.is_some_and(|s| s.terminated.is_some()) {
                 ContainerState::Ended

@@ -14,12 +14,14 @@
 //! | file | holds |
 //! |---|---|
 //! | `item.rs` | what is remembered of a dispatch and of an object |
+//! | `held.rs` | what `hello` lists |
 //! | `session.rs` | link, hello, welcome, messages |
 //! | `offer.rs` | from the offer to the object |
 //! | `object.rs` | watches, observations, deletion, the end |
 //! | `settled.rs` | which dispatches have ended, so that none is done twice |
 //! | `stream.rs` | which logs are followed |
 
+mod held;
 mod item;
 mod object;
 mod offer;
@@ -84,6 +86,8 @@ pub struct DaemonState {
     told_keys: Option<ClusterKeys>,
     link: Option<u64>,
     session: Option<Session>,
+    /// This link's `hello` was made when all objects had been shown.
+    listed_all: bool,
     /// The enrolment, once a control plane has named it; it outlives sessions.
     install: Option<String>,
     items: BTreeMap<InstanceName, Item>,
@@ -118,6 +122,7 @@ impl DaemonState {
             told_keys: None,
             link: None,
             session: None,
+            listed_all: false,
             install: None,
             items: BTreeMap::new(),
             objects: BTreeMap::new(),

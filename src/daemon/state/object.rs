@@ -76,6 +76,7 @@ impl DaemonState {
                 }
                 self.tell_watches(out);
                 self.retry_streams(out);
+                self.list_the_rest(out);
             }
             Seen::Applied(pod) => {
                 known.failing = None;

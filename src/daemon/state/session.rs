@@ -8,11 +8,8 @@ use super::{DaemonState, Effect, Now};
 use crate::audit::Fact;
 use crate::policy::Policy;
 use crate::telemetry::Condition;
-use crate::types::{InstanceName, State};
-use crate::wire::{ClusterKeys, HeldItem, Hello, NodeFacts, OpenItem, OpenPhase, ToControlPlane, ToDaemon, Welcome};
-
-/// Objects that `hello` names. Each takes about 140 bytes of the text frame's 1 MiB; the list informs and decides nothing.
-const MAX_HELD: usize = 4000;
+use crate::types::InstanceName;
+use crate::wire::{ClusterKeys, Hello, NodeFacts, OpenItem, OpenPhase, ToControlPlane, ToDaemon, Welcome};
 
 /// The session that the control plane opened.
 #[derive(Clone, Copy, Debug)]
@@ -24,16 +21,8 @@ impl DaemonState {
     pub(super) fn link_up(&mut self, link: u64, out: &mut Vec<Effect>) {
         self.end_session(out);
         self.link = Some(link);
-        let held = self
-            .objects
-            .iter()
-            .filter(|(_, object)| self.install.is_none() || object.is_ours(self.install.as_deref()))
-            .filter(|(_, object)| object.observation.state != State::Stopped)
-            .filter_map(|((_, instance), object)| {
-                Some(HeldItem { dispatch_id: object.dispatch.clone()?, attempt: object.attempt?, instance: instance.clone() })
-            })
-            .take(MAX_HELD)
-            .collect();
+        let held = self.held();
+        self.listed_all = self.is_synced();
         let hello = Hello {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             role: self.settings.placement.role(),
@@ -117,6 +106,7 @@ impl DaemonState {
         for report in self.outbox.resend(welcome.epoch) {
             out.push(Effect::Send(Box::new(ToControlPlane::Report(Box::new(report)))));
         }
+        self.list_the_rest(out);
     }
 
     /// What the control plane no longer lists has ended there: objects stay as they are, and nothing more is said of them. A promise that is

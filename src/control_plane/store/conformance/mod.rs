@@ -1,12 +1,27 @@
-//! What any store must do. Each test takes a store that is new; the macro at the end runs them all on SQLite.
+//! What any store must do. Each test takes a store that is new, or a [`Kind`] that makes them; `suite!` runs them all on one.
 
-mod orders;
+pub(super) mod orders;
+pub(super) mod restore;
+
+use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 
 use super::*;
 use crate::types::{Attempt, Observation, Placement, Reason, Role, State};
-use crate::wire::{Hello, NodeFacts, Rejection, RejectionCode, ResumePoint};
+use crate::wire::{HeldItem, Hello, NodeFacts, Rejection, RejectionCode, ResumePoint};
+
+/// A kind of store, which the suite starts, stops and copies. One value has one store; at most one handle of it is open.
+pub(super) trait Kind {
+    /// A new store, not yet open.
+    fn new() -> Self;
+    /// Opens it with what is in it.
+    fn open(&self) -> Box<dyn Store>;
+    /// Where a copy of it may be written.
+    fn copy_path(&self) -> PathBuf;
+    /// Puts a copy in its place, as an operator would, and opens that.
+    fn open_copy(&self, copy: &Path) -> Box<dyn Store>;
+}
 
 fn hash(byte: u8) -> TokenHash {
     TokenHash([byte; 32])
@@ -89,6 +104,11 @@ async fn set_up(store: &dyn Store) {
 }
 
 async fn session(store: &dyn Store, name: &str) -> (Fence, OpenedSession) {
+    session_with(store, name, vec![]).await
+}
+
+/// A session of a daemon that holds objects.
+async fn session_with(store: &dyn Store, name: &str, held: Vec<HeldItem>) -> (Fence, OpenedSession) {
     let facts = NodeFacts {
         name: name.parse().expect("a node name"),
         uid: None,
@@ -107,7 +127,7 @@ async fn session(store: &dyn Store, name: &str) -> (Fence, OpenedSession) {
         keys: None,
         policy_digest: "d".into(),
         capabilities: vec![],
-        held: vec![],
+        held,
     };
     let opened = store.open_session(OpenSession { place: place(name), hello: Box::new(hello), now: now() }).await.expect("it opens");
     (Fence { place: place(name), epoch: opened.epoch }, opened)
@@ -124,7 +144,7 @@ async fn row(store: &dyn Store, number: u8) -> Instance {
     store.instance_of(dispatch_id(number)).await.expect("it is read").expect("it exists")
 }
 
-async fn a_token_opens_its_own_door_only(store: &dyn Store) {
+pub(super) async fn a_token_opens_its_own_door_only(store: &dyn Store) {
     set_up(store).await;
     assert_eq!(store.cluster_by_token(hash(1), now()).await.expect("it is read").map(|cluster| cluster.name).as_deref(), Some("c1"));
     assert!(store.cluster_by_token(hash(2), now()).await.expect("it is read").is_none());
@@ -149,7 +169,7 @@ async fn a_token_opens_its_own_door_only(store: &dyn Store) {
     assert_eq!(store.create_token(twin).await.expect("it is stored"), Put::Done, "a revoked token's name is free");
 }
 
-async fn a_dispatch_goes_one_way(store: &dyn Store) {
+pub(super) async fn a_dispatch_goes_one_way(store: &dyn Store) {
     set_up(store).await;
     let (fence, _) = session(store, "node1").await;
     let first = launched(store, 1).await;
@@ -180,7 +200,7 @@ async fn a_dispatch_goes_one_way(store: &dyn Store) {
     assert_eq!(refused, Refused::Ignored);
 }
 
-async fn no_more_are_offered_than_may_be_open(store: &dyn Store) {
+pub(super) async fn no_more_are_offered_than_may_be_open(store: &dyn Store) {
     set_up(store).await;
     let (fence, _) = session(store, "node1").await;
     for number in 1..=4 {
@@ -200,7 +220,7 @@ async fn no_more_are_offered_than_may_be_open(store: &dyn Store) {
     assert_eq!(queued(after, 2).await.iter().map(|(_, number)| *number).collect::<Vec<_>>(), [3]);
 }
 
-async fn only_the_newest_session_of_the_place_is_heard(store: &dyn Store) {
+pub(super) async fn only_the_newest_session_of_the_place_is_heard(store: &dyn Store) {
     set_up(store).await;
     let (old, _) = session(store, "node1").await;
     launched(store, 1).await;
@@ -224,7 +244,7 @@ async fn only_the_newest_session_of_the_place_is_heard(store: &dyn Store) {
     assert_eq!((row(store, 1).await.phase, row(store, 2).await.phase), (Phase::Accepted, Phase::Queued));
 }
 
-async fn a_taken_name_is_changed_only_while_nobody_was_told_it(store: &dyn Store) {
+pub(super) async fn a_taken_name_is_changed_only_while_nobody_was_told_it(store: &dyn Store) {
     set_up(store).await;
     let (fence, _) = session(store, "node1").await;
     let refuse = |number, attempt| store.refuse(fence.clone(), refusal(number, attempt, RejectionCode::NameTaken));
@@ -245,7 +265,7 @@ async fn a_taken_name_is_changed_only_while_nobody_was_told_it(store: &dyn Store
     assert_eq!(refuse(2, 1).await.expect("it is stored"), Refused::Ended, "an accepted name stays");
 }
 
-async fn a_node_that_cannot_take_work_passes_it_on_to_one_that_was_not_tried(store: &dyn Store) {
+pub(super) async fn a_node_that_cannot_take_work_passes_it_on_to_one_that_was_not_tried(store: &dyn Store) {
     set_up(store).await;
     let fences = [session(store, "node1").await.0, session(store, "node2").await.0, session(store, "node3").await.0];
     let elsewhere: Vec<_> = ["node1", "node2", "node3"].into_iter().map(node).collect();
@@ -268,7 +288,7 @@ async fn a_node_that_cannot_take_work_passes_it_on_to_one_that_was_not_tried(sto
     assert_eq!(refuse(&fences[0], 4, 1, RejectionCode::PolicyDenied).await.expect("it is stored"), Refused::Ended, "policy is the cluster's");
 }
 
-async fn a_key_stands_for_one_body(store: &dyn Store) {
+pub(super) async fn a_key_stands_for_one_body(store: &dyn Store) {
     set_up(store).await;
     let with = |number, key: &str, token: &str, body| {
         let idempotency = Idempotency { token: token.into(), key: key.into(), body_hash: [body; 32] };
@@ -286,7 +306,7 @@ async fn a_key_stands_for_one_body(store: &dyn Store) {
     assert_eq!(store.instances(InstanceFilter { namespace: "default".into(), provider: None }).await.expect("it is read").len(), 2);
 }
 
-async fn a_wish_to_delete_is_kept_until_it_is_confirmed(store: &dyn Store) {
+pub(super) async fn a_wish_to_delete_is_kept_until_it_is_confirmed(store: &dyn Store) {
     set_up(store).await;
     let (fence, _) = session(store, "node1").await;
     let delete = |name: InstanceName| store.request_delete("default".into(), "demo".into(), name, now());
@@ -308,7 +328,7 @@ async fn a_wish_to_delete_is_kept_until_it_is_confirmed(store: &dyn Store) {
     assert_eq!(delete("lakeshore-00000000".parse().expect("a name")).await.expect("it is read"), Deletion::Unknown);
 }
 
-async fn a_log_comes_back_with_the_next_session_until_it_has_ended(store: &dyn Store) {
+pub(super) async fn a_log_comes_back_with_the_next_session_until_it_has_ended(store: &dyn Store) {
     set_up(store).await;
     let (fence, _) = session(store, "node1").await;
     launched(store, 1).await;
@@ -326,38 +346,47 @@ async fn a_log_comes_back_with_the_next_session_until_it_has_ended(store: &dyn S
     assert!(session(store, "node1").await.1.logs.is_empty());
 }
 
-macro_rules! on_sqlite {
-    ($($test:ident),* $(,)?) => {
-        on_sqlite!(@ sqlite, SqliteStore::start(exclusive).expect("it starts"), exclusive; $($test)*);
-        on_sqlite!(@ sqlite_inline, SqliteStore::inline(exclusive), exclusive; $($test)*);
-    };
-    (@ $module:ident, $store:expr, $exclusive:ident; $($test:ident)*) => {
-        mod $module {
-            use super::*;
-            $(
-                #[tokio::test]
-                async fn $test() {
-                    let folder = tempfile::tempdir().expect("a folder");
-                    let $exclusive = ExclusiveStore::open(folder.path()).expect("it opens");
-                    super::$test(&$store).await;
-                }
-            )*
+/// Runs the suite on a [`Kind`].
+macro_rules! suite {
+    ($kind:ty) => {
+        crate::control_plane::store::conformance::suite! { @ $kind, conformance:
+            a_token_opens_its_own_door_only
+            a_dispatch_goes_one_way
+            no_more_are_offered_than_may_be_open
+            only_the_newest_session_of_the_place_is_heard
+            a_taken_name_is_changed_only_while_nobody_was_told_it
+            a_node_that_cannot_take_work_passes_it_on_to_one_that_was_not_tried
+            a_key_stands_for_one_body
+            a_wish_to_delete_is_kept_until_it_is_confirmed
+            a_log_comes_back_with_the_next_session_until_it_has_ended
+        }
+        crate::control_plane::store::conformance::suite! { @@ $kind, conformance::restore:
+            an_old_session_is_never_as_new_as_one_after_a_restore
+            what_was_open_in_a_copy_is_neither_offered_nor_created_again
+            what_a_daemon_holds_and_a_copy_does_not_know_is_taken_over
+            what_is_not_ours_is_not_taken_over
+            a_later_attempt_takes_the_row_of_the_one_in_the_copy
+            a_store_that_was_never_restored_takes_nothing_over
+            a_copy_names_the_logs_that_go_with_it
+        }
+        #[test]
+        fn no_order_of_events_breaks_the_invariants() {
+            crate::control_plane::store::conformance::orders::check::<$kind>();
         }
     };
+    (@ $kind:ty, $module:ident: $($test:ident)*) => {$(
+        #[tokio::test]
+        async fn $test() {
+            let kind = <$kind as crate::control_plane::store::conformance::Kind>::new();
+            let store = crate::control_plane::store::conformance::Kind::open(&kind);
+            crate::control_plane::store::$module::$test(store.as_ref()).await;
+        }
+    )*};
+    (@@ $kind:ty, $module:ident::$sub:ident: $($test:ident)*) => {$(
+        #[tokio::test]
+        async fn $test() {
+            crate::control_plane::store::$module::$sub::$test(&<$kind as crate::control_plane::store::conformance::Kind>::new()).await;
+        }
+    )*};
 }
-
-on_sqlite!(
-    a_token_opens_its_own_door_only,
-    a_dispatch_goes_one_way,
-    no_more_are_offered_than_may_be_open,
-    only_the_newest_session_of_the_place_is_heard,
-    a_taken_name_is_changed_only_while_nobody_was_told_it,
-    a_node_that_cannot_take_work_passes_it_on_to_one_that_was_not_tried,
-    a_key_stands_for_one_body,
-    a_wish_to_delete_is_kept_until_it_is_confirmed,
-    a_log_comes_back_with_the_next_session_until_it_has_ended,
-);
-
-fn open(folder: &std::path::Path) -> SqliteStore {
-    SqliteStore::start(ExclusiveStore::open(folder).expect("it opens")).expect("it starts")
-}
+pub(super) use suite;

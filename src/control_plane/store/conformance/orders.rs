@@ -32,29 +32,27 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..60)
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
-
-    /// Whatever is delivered, in whatever order, by whatever session, with the process gone in between: a yes is committed in one
-    /// session only, states never go back, and what has ended stays as it ended (I1 to I3).
-    #[test]
-    fn no_order_of_events_breaks_the_invariants(steps in steps()) {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-        runtime.block_on(run(steps))?;
-    }
+/// Whatever is delivered, in whatever order, by whatever session, with the process gone in between: a yes is committed in one
+/// session only, states never go back, and what has ended stays as it ended (I1 to I3).
+pub(in crate::control_plane::store) fn check<K: Kind>() {
+    let config = ProptestConfig { cases: 24, source_file: Some(file!()), ..ProptestConfig::default() };
+    let mut runner = proptest::test_runner::TestRunner::new(config);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let found = runner.run(&steps(), |steps| runtime.block_on(run::<K>(steps)));
+    found.unwrap_or_else(|broken| panic!("{broken}"));
 }
 
-async fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
-    let folder = tempfile::tempdir().expect("a folder");
-    let mut store = open(folder.path());
-    set_up(&store).await;
-    let mut sessions = vec![session(&store, "node1").await.0];
+async fn run<K: Kind>(steps: Vec<Step>) -> Result<(), TestCaseError> {
+    let kind = K::new();
+    let mut store = kind.open();
+    set_up(store.as_ref()).await;
+    let mut sessions = vec![session(store.as_ref(), "node1").await.0];
     let mut accepted_in: std::collections::HashMap<u8, u64> = std::collections::HashMap::new();
     let mut before: Vec<Option<Instance>> = vec![None; 3];
     for step in steps {
         let fence = |session: usize| sessions[sessions.len().saturating_sub(1 + session)].clone();
         match step {
-            Step::Launch(number) if before[usize::from(number)].is_none() => drop(launched(&store, number).await),
+            Step::Launch(number) if before[usize::from(number)].is_none() => drop(launched(store.as_ref(), number).await),
             Step::Launch(_) => {}
             Step::Accept { number, session } => {
                 let fence = fence(session);
@@ -81,18 +79,10 @@ async fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
                     store.request_delete("default".into(), "demo".into(), row.name.clone(), now()).await.expect("it is stored");
                 }
             }
-            Step::Session => sessions.push(session(&store, "node1").await.0),
+            Step::Session => sessions.push(session(store.as_ref(), "node1").await.0),
             Step::Reopen => {
                 drop(store);
-                let reopened = loop {
-                    // The writer lets go of the folder once its queue is empty.
-                    match ExclusiveStore::open(folder.path()) {
-                        Ok(exclusive) => break exclusive,
-                        Err(StoreError::InUse { .. }) => std::thread::yield_now(),
-                        Err(error) => panic!("{error}"),
-                    }
-                };
-                store = SqliteStore::start(reopened).expect("it starts");
+                store = kind.open();
             }
         }
         for number in 0..3u8 {

@@ -88,7 +88,7 @@ impl SqliteStore {
     /// # Errors
     /// [`StoreError::Folder`] when no thread can be started.
     pub(crate) fn start(exclusive: ExclusiveStore) -> Result<Self, StoreError> {
-        let ExclusiveStore { mut connection, file, lock } = exclusive;
+        let ExclusiveStore { mut connection, file, lock, .. } = exclusive;
         let (writer, mut jobs) = mpsc::channel::<Job>(WRITE_QUEUE);
         let run = move || {
             while let Some(job) = jobs.blocking_recv() {

@@ -4,11 +4,17 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use jiff::Timestamp;
 use rusqlite::Connection;
 
 use super::engine::{BUSY_TIMEOUT, transact};
+use super::restore::{self, Settled, beside};
+use super::wal::{self, Loss};
 use super::{directory, schema};
-use crate::control_plane::store::{Put, StoreError, TokenRow};
+use crate::control_plane::store::{Put, StoreError, StoredLog, TokenRow};
+
+/// Name of the database in its folder.
+pub(crate) const DATABASE: &str = "lakeshore.db";
 
 /// Exclusive hold of a data folder, with its database open and up to date.
 #[derive(Debug)]
@@ -16,6 +22,7 @@ pub(crate) struct ExclusiveStore {
     pub(super) connection: Connection,
     pub(super) file: PathBuf,
     pub(super) lock: File,
+    notices: Vec<String>,
 }
 
 impl ExclusiveStore {
@@ -34,16 +41,46 @@ impl ExclusiveStore {
             Err(TryLockError::WouldBlock) => return Err(StoreError::InUse { path: folder.to_owned() }),
             Err(TryLockError::Error(error)) => return Err(at(&lock_file, error)),
         }
-        let file = folder.join("lakeshore.db");
+        let file = folder.join(DATABASE);
         drop(open(&file).map_err(|error| at(&file, error))?); // so that it and the files beside it are readable by their owner only
+        let mut notices = Vec::new();
+        if restore::is_copy(&file).map_err(|error| at(&file, error))? {
+            notices.push(restored(&restore::finish(&file, Timestamp::now())?));
+        }
+        let log = beside(&file, "-wal");
+        let loss = wal::inspect(&log).map_err(|error| at(&log, error))?;
+        notices.extend(loss.map(lost));
         let failed = |doing| {
             let path = file.clone();
             move |source| StoreError::Open { doing, path, source }
         };
         let mut connection = Connection::open(&file).map_err(failed("open the database"))?;
         prepare(&connection).map_err(failed("read the database"))?;
+        if matches!(loss, Some(Loss::Damaged { .. })) {
+            restore::mark_damaged(&connection).map_err(failed("note the damage of the database"))?;
+        }
         schema::migrate(&mut connection, &file).map_err(failed("bring up to date the database"))?;
-        Ok(Self { connection, file, lock })
+        let settled = restore::settle_damaged(&mut connection, Timestamp::now()).map_err(failed("settle the damaged database"))?;
+        notices.extend(settled.as_ref().map(restored));
+        if loss.is_some() {
+            // What was left out must not stand behind what is written next: a second crash would make it look like a lost commit.
+            let sql = "PRAGMA wal_checkpoint(TRUNCATE)";
+            connection.query_row(sql, [], |_| Ok(())).map_err(failed("empty the log of the database"))?;
+        }
+        Ok(Self { connection, file, lock, notices })
+    }
+
+    /// What the operator must know of how the database was found.
+    pub(crate) fn notices(&self) -> &[String] {
+        &self.notices
+    }
+
+    /// Writes a copy of the database into `file`, without a server.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub(crate) fn copy(&self, file: &Path) -> Result<Vec<StoredLog>, StoreError> {
+        restore::copy(&self.connection, file).map_err(|source| StoreError::Database { doing: "copy everything", source })
     }
 
     /// Stores a caller token, without a server.
@@ -52,6 +89,27 @@ impl ExclusiveStore {
     /// [`StoreError::Database`].
     pub(crate) fn create_token(&mut self, token: &TokenRow) -> Result<Put, StoreError> {
         transact(&mut self.connection, "create a token", |tx| directory::create_token(tx, token))
+    }
+}
+
+fn restored(settled: &Settled) -> String {
+    let Settled { open, queued } = settled;
+    format!(
+        "The data came back from a copy: {open} dispatches had not ended in it, {queued} of them queued; none is offered or created again, \
+         their daemons tell how they ended, and what was launched after the copy is taken over from the daemons that hold it"
+    )
+}
+
+fn lost(loss: Loss) -> String {
+    match loss {
+        Loss::Torn { frames, bytes } => format!(
+            "The last transaction in the database's log was not written whole and is left out ({frames} records, {bytes} bytes); \
+             it was never acknowledged to anybody"
+        ),
+        Loss::Damaged { frames, bytes } => format!(
+            "The database's log is damaged: {frames} records, {bytes} bytes, cannot be used, and what was acknowledged in them is lost; \
+             the database is treated as one that came back from a copy"
+        ),
     }
 }
 

@@ -3,14 +3,19 @@
 //! Writes go through a bounded channel to the writer's thread, one immediate transaction each; reads run on connections of their
 //! own, so that a slow listing holds up no launch. The data folder is locked by the operating system for the life of the writer.
 
+mod adopt;
 mod convert;
 mod directory;
 mod dispatches;
 mod engine;
 mod exclusive;
 mod log_rows;
+mod restore;
 mod schema;
 mod sessions;
+mod wal;
+
+use std::path::PathBuf;
 
 use futures_util::FutureExt;
 use jiff::Timestamp;
@@ -18,14 +23,14 @@ use rusqlite::Connection;
 
 use super::{
     Acceptance, Accepted, CallerToken, Cluster, DaemonRow, Deletion, Fence, Instance, InstanceFilter, Launched, LogProgress, Mode, NewLaunch, Offer,
-    OpenSession, OpenedSession, Place, Provider, Put, Refusal, Refused, Removal, Reply, Reported, Store, TokenRow, Write,
+    OpenSession, OpenedSession, Place, Provider, Put, Refusal, Refused, Removal, Reply, Reported, Store, StoredLog, TokenRow, Write,
 };
 use crate::control_plane::tokens::TokenHash;
 use crate::types::{DispatchId, InstanceName};
 use crate::wire::{LogEndReason, Report};
 
 pub(crate) use engine::SqliteStore;
-pub(crate) use exclusive::ExclusiveStore;
+pub(crate) use exclusive::{DATABASE, ExclusiveStore};
 
 impl Store for SqliteStore {
     fn create_cluster(&self, cluster: Cluster, enrolment: String, hash: TokenHash) -> Reply<'_, Put> {
@@ -179,7 +184,15 @@ impl Store for SqliteStore {
         self.write("end a log", move |tx| log_rows::end(tx, &fence, &dispatch_id, reason))
     }
 
+    fn copy(&self, file: PathBuf) -> Reply<'_, Vec<StoredLog>> {
+        self.read("copy everything", move |connection| restore::copy(connection, &file))
+    }
+
     fn ping(&self) -> Reply<'_, ()> {
         self.write("check the database", |tx| tx.query_row("SELECT 1", [], |_| Ok(())))
     }
 }
+
+#[cfg(test)]
+#[path = "conformance_tests.rs"]
+mod tests;

@@ -4,8 +4,10 @@ use std::path::Path;
 
 use rusqlite::Connection;
 
+use super::restore;
+
 /// Each entry raises `user_version` by one.
-const MIGRATIONS: [&str; 2] = [include_str!("schema_1.sql"), include_str!("schema_2.sql")];
+const MIGRATIONS: [&str; 3] = [include_str!("schema_1.sql"), include_str!("schema_2.sql"), include_str!("schema_4.sql")];
 
 /// Brings the database up to date, each step in a transaction of its own. A file that has rows is copied first; one that a newer
 /// release wrote is left as it is.
@@ -14,8 +16,7 @@ pub(super) fn migrate(connection: &mut Connection, file: &Path) -> rusqlite::Res
     let version = version as usize;
     if (1..MIGRATIONS.len()).contains(&version) {
         let copy = file.with_extension(format!("db.before-{}", MIGRATIONS.len()));
-        let _ = std::fs::remove_file(&copy); // left by a start that was interrupted
-        connection.execute("VACUUM INTO ?1", [copy.to_string_lossy()])?;
+        restore::copy(connection, &copy)?; // in place of one that a start left that was interrupted
     }
     for (index, migration) in MIGRATIONS.iter().enumerate().skip(version) {
         let transaction = connection.transaction()?;

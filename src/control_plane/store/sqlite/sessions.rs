@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::convert::{INSTANCE, count, instance, json, parsed, place, to_integer, to_json, to_time, to_word, word};
+use super::{adopt, restore};
 use crate::control_plane::store::{DaemonRow, Fence, Instance, OpenSession, OpenedSession, Place};
 use crate::types::InstanceName;
 
@@ -16,15 +17,25 @@ pub(super) fn is_current(connection: &Connection, fence: &Fence) -> rusqlite::Re
 pub(super) fn open(connection: &Connection, session: &OpenSession) -> rusqlite::Result<OpenedSession> {
     let OpenSession { place, hello, now } = session;
     let epoch = connection.query_row(
-        "INSERT INTO daemons (cluster, node, epoch, role, version, policy_digest, facts, last_seen) VALUES (?1, ?2, 1, ?3, ?4, ?5, ?6, ?7) \
+        "INSERT INTO daemons (cluster, node, epoch, role, version, policy_digest, facts, last_seen) VALUES (?1, ?2, ?8, ?3, ?4, ?5, ?6, ?7) \
          ON CONFLICT (cluster, node) DO UPDATE SET epoch = epoch + 1, role = ?3, version = ?4, policy_digest = ?5, facts = ?6, last_seen = ?7 \
          RETURNING epoch",
-        params![place.cluster, place.key(), to_word(&hello.role)?, hello.version, hello.policy_digest, to_json(&hello.node)?, to_time(*now)],
+        params![
+            place.cluster,
+            place.key(),
+            to_word(&hello.role)?,
+            hello.version,
+            hello.policy_digest,
+            to_json(&hello.node)?,
+            to_time(*now),
+            to_integer(restore::first_epoch(connection)?)
+        ],
         |row| count(row, "epoch"),
     )?;
+    let unknown = adopt::adopt(connection, place, &hello.held, *now)?;
     let open = of_place(connection, place, "phase IN ('accepted', 'created')")?;
     let logs = of_place(connection, place, "log_started = 1 AND log_end IS NULL")?;
-    Ok(OpenedSession { epoch, open, logs })
+    Ok(OpenedSession { epoch, open, logs, unknown })
 }
 
 fn of_place(connection: &Connection, place: &Place, condition: &str) -> rusqlite::Result<Vec<Instance>> {

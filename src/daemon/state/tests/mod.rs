@@ -1,6 +1,7 @@
 //! Events in, effects out.
 
 mod end;
+mod held;
 mod offer;
 mod session;
 mod stream;
