@@ -43,3 +43,6 @@ pub mod daemon; // [3]
 pub mod control_plane; // [3]
 #[cfg(feature = "cli")]
 pub mod cli; // [4]
+#[cfg(all(test, feature = "daemon", feature = "control-plane"))]
+#[path = "../tests/loopback/mod.rs"]
+mod loopback;

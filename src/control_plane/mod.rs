@@ -15,18 +15,18 @@
 mod admin_socket;
 mod backup;
 mod changes;
-mod clock;
+pub(crate) mod clock;
 mod http;
-mod hub;
+pub(crate) mod hub;
 mod launch;
 mod listen;
-mod logs;
+pub(crate) mod logs;
 mod options;
-mod placement;
+pub(crate) mod placement;
 mod server;
-mod store;
+pub(crate) mod store;
 mod tls;
-mod tokens;
+pub(crate) mod tokens;
 
 pub use admin_socket::{CreatedToken, NewToken, TokenError, create_token};
 pub use backup::{BackedUp, BackupError, back_up};

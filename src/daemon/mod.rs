@@ -36,5 +36,5 @@ mod run;
 mod state;
 
 pub use command::main;
-pub use event::{ContainerState, Creation, Effect, Event, FollowOrder, Now};
+pub use event::{ContainerState, Creation, Effect, Event, FollowOrder, Now, Unread};
 pub use state::{DaemonState, Settings};

@@ -30,7 +30,7 @@ const LINGER: Duration = Duration::from_secs(2);
 
 /// Why a session ends from our side.
 #[derive(Debug)]
-pub(in crate::control_plane) enum End {
+pub(crate) enum End {
     /// The peer went away, or was told to.
     Gone,
     /// The peer broke the protocol.

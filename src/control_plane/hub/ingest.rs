@@ -3,7 +3,7 @@
 //! One task owns all streams of a session. It takes what has come, appends it to the segments, syncs them, commits how far they have
 //! come in one transaction, and only then gives new credit: what a daemon may drop is on disk.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
@@ -19,13 +19,13 @@ use crate::types::{DispatchId, InstanceName};
 use crate::wire::{Close, CloseCode, LOG_CREDIT, LogChunk, LogEndReason, ResumePoint, ToDaemon, Window};
 
 /// Chunks that may wait: 64 of 64 KiB are 4 MiB a session. When it is full, the daemon is not read.
-pub(super) const INTAKE: usize = 64;
+pub(crate) const INTAKE: usize = 64;
 /// How often a stream may begin again within a session because its offsets do not fit, before the daemon counts as broken.
 const MAX_RESTARTS: u32 = 3;
 
 /// What comes in.
 #[derive(Debug)]
-pub(super) enum Intake {
+pub(crate) enum Intake {
     /// Ask for the log of this instance, unless it is being followed.
     Follow(Box<Instance>),
     Chunk(LogChunk, Bytes),
@@ -78,36 +78,53 @@ enum IngestError {
     Protocol(&'static str),
 }
 
-struct Ingest {
+pub(crate) struct Ingest {
     hub: Arc<Hub>,
     session: Arc<Session>,
-    streams: HashMap<u64, Follow>,
+    streams: BTreeMap<u64, Follow>,
     next_stream: u64,
 }
 
 /// Runs until the session closes.
 pub(super) async fn run(hub: Arc<Hub>, session: Arc<Session>, mut intake: mpsc::Receiver<Intake>) {
-    let mut ingest = Ingest { hub, session: Arc::clone(&session), streams: HashMap::new(), next_stream: 1 };
+    let mut ingest = Ingest::new(hub, Arc::clone(&session));
     let mut batch = Vec::with_capacity(INTAKE);
     while unless_cancelled(session.closing(), intake.recv_many(&mut batch, INTAKE)).await.is_some_and(|count| count > 0) {
         let Err(error) = ingest.take(&mut batch).await else { continue };
-        let node = &session.place().placement;
-        match &error {
-            // How a session ends when its node's daemon dials anew before the end of the old one was seen.
-            IngestError::Stale => tracing::info!(node = %node, "The logs of a session end with it: a newer one took over"),
-            error => tracing::error!(node = %node, error = %Chain(error), "The logs of a session cannot be stored"),
-        }
-        let (code, message) = match error {
-            IngestError::Protocol(what) => (CloseCode::Protocol, what.to_owned()),
-            IngestError::Store(_) | IngestError::Segment { .. } => (CloseCode::GoAway, "the control plane cannot store logs now".to_owned()),
-            IngestError::Stale => (CloseCode::Displaced, "a newer session of the same node took over".to_owned()),
-        };
-        let retry_after_ms = (code == CloseCode::GoAway).then_some(5_000);
-        return session.close(Close { code, message, retry_after_ms });
+        return session.close(goodbye(&session, error));
     }
 }
 
+/// What a daemon is told when its logs cannot be taken.
+fn goodbye(session: &Session, error: IngestError) -> Close {
+    let node = &session.place().placement;
+    match &error {
+        // How a session ends when its node's daemon dials anew before the end of the old one was seen.
+        IngestError::Stale => tracing::info!(node = %node, "The logs of a session end with it: a newer one took over"),
+        error => tracing::error!(node = %node, error = %Chain(error), "The logs of a session cannot be stored"),
+    }
+    let (code, message) = match error {
+        IngestError::Protocol(what) => (CloseCode::Protocol, what.to_owned()),
+        IngestError::Store(_) | IngestError::Segment { .. } => (CloseCode::GoAway, "the control plane cannot store logs now".to_owned()),
+        IngestError::Stale => (CloseCode::Displaced, "a newer session of the same node took over".to_owned()),
+    };
+    let retry_after_ms = (code == CloseCode::GoAway).then_some(5_000);
+    Close { code, message, retry_after_ms }
+}
+
 impl Ingest {
+    pub(crate) fn new(hub: Arc<Hub>, session: Arc<Session>) -> Self {
+        Self { hub, session, streams: BTreeMap::new(), next_stream: 1 }
+    }
+
+    /// Like [`run`], for what has come so far: a simulation's turn.
+    #[cfg(test)]
+    pub(crate) async fn turn(&mut self, batch: &mut Vec<Intake>) {
+        if let Err(error) = self.take(batch).await {
+            self.session.close(goodbye(&self.session, error));
+        }
+    }
+
     async fn say(&self, message: ToDaemon) {
         self.session.say(Outgoing::Message(message)).await;
     }

@@ -26,8 +26,16 @@ use super::store::{Instance, Place, Store};
 use crate::types::DispatchId;
 use crate::wire::{Close, CloseCode, NodeFacts, ToDaemon};
 
-pub(in crate::control_plane) use session::locked;
+pub(crate) use session::locked;
 pub(crate) use session::{Found, Session};
+#[cfg(test)]
+pub(crate) use {
+    conversation::End,
+    ingest::{INTAKE, Ingest, Intake},
+    opening::open,
+    outbox::{Outgoing, Scribe},
+    receive::Receiver,
+};
 
 /// Limits and waits that sessions keep.
 #[derive(Clone, Copy, Debug)]
@@ -142,7 +150,7 @@ impl Hub {
         }
     }
 
-    fn remove(&self, session: &Session) {
+    pub(crate) fn remove(&self, session: &Session) {
         let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         if sessions.get(session.place()).is_some_and(|current| current.epoch() == session.epoch()) {
             sessions.remove(session.place());

@@ -15,18 +15,18 @@ use crate::wire::{Close, CloseCode, HEARTBEAT_INTERVAL, Hello, OpenItem, OpenPha
 const MAX_TOLD: usize = 100;
 
 /// A session that the store has opened and nobody serves yet.
-pub(in crate::control_plane) struct Opened {
-    pub(in crate::control_plane) session: Arc<Session>,
+pub(crate) struct Opened {
+    pub(crate) session: Arc<Session>,
     /// What is to be written to the daemon; `welcome` is in it.
-    pub(super) outbox: mpsc::Receiver<Outgoing>,
+    pub(crate) outbox: mpsc::Receiver<Outgoing>,
     /// Logs to go on with.
-    pub(super) logs: Vec<Instance>,
+    pub(crate) logs: Vec<Instance>,
     /// The older session of the place, told to close. Nothing is served before it has finished: two must never write one log.
-    pub(super) displaced: Option<Arc<Session>>,
+    pub(crate) displaced: Option<Arc<Session>>,
 }
 
 /// Opens a session for a daemon whose identity was proved in the handshake.
-pub(in crate::control_plane) async fn open(hub: &Hub, cluster: &Cluster, place: Place, hello: Box<Hello>) -> Result<Opened, StoreError> {
+pub(crate) async fn open(hub: &Hub, cluster: &Cluster, place: Place, hello: Box<Hello>) -> Result<Opened, StoreError> {
     let facts = hello.node.clone();
     let opened = hub.store.open_session(OpenSession { place: place.clone(), hello, now: hub.clock.wall() }).await?;
     tell_unknown(&place, &opened.unknown);

@@ -29,7 +29,7 @@ const MAX_OPEN: u32 = 1000;
 
 /// What waits to be written.
 #[derive(Debug)]
-pub(in crate::control_plane) enum Outgoing {
+pub(crate) enum Outgoing {
     Message(ToDaemon),
     /// A dispatch that is queued in the store under another name or in another place than before, unless that has changed when its
     /// turn comes.
@@ -37,7 +37,7 @@ pub(in crate::control_plane) enum Outgoing {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub(in crate::control_plane) enum WriteError {
+pub(crate) enum WriteError {
     #[error("write to the daemon")]
     Socket(#[source] tungstenite::Error),
     #[error("the daemon did not read for {} s", WRITE_TIMEOUT.as_secs())]
@@ -49,7 +49,7 @@ pub(in crate::control_plane) enum WriteError {
 }
 
 /// Turns what waits into frames.
-pub(in crate::control_plane) struct Scribe {
+pub(crate) struct Scribe {
     hub: Arc<Hub>,
     session: Arc<Session>,
     /// Row of the last dispatch that was offered. Rows are numbered as they are committed: what is new is always beyond it.
@@ -57,7 +57,7 @@ pub(in crate::control_plane) struct Scribe {
 }
 
 impl Scribe {
-    pub(in crate::control_plane) fn new(hub: Arc<Hub>, session: Arc<Session>) -> Self {
+    pub(crate) fn new(hub: Arc<Hub>, session: Arc<Session>) -> Self {
         Self { hub, session, offered: 0 }
     }
 
@@ -65,7 +65,7 @@ impl Scribe {
     ///
     /// # Errors
     /// [`WriteError`]: the session cannot go on.
-    pub(in crate::control_plane) async fn frames(&mut self, outgoing: Outgoing) -> Result<Vec<Frame>, WriteError> {
+    pub(crate) async fn frames(&mut self, outgoing: Outgoing) -> Result<Vec<Frame>, WriteError> {
         match outgoing {
             Outgoing::Message(message) => Ok(vec![text(&message)?]),
             Outgoing::Offer(id) => {
@@ -80,7 +80,7 @@ impl Scribe {
     ///
     /// # Errors
     /// [`WriteError`]: the session cannot go on.
-    pub(in crate::control_plane) async fn backlog(&mut self) -> Result<Vec<Frame>, WriteError> {
+    pub(crate) async fn backlog(&mut self) -> Result<Vec<Frame>, WriteError> {
         let mut frames = Vec::new();
         // A page may hold nothing that can be sent, and those behind it must not wait for ever.
         while frames.is_empty() {

@@ -18,10 +18,10 @@ use crate::wire::{Ack, FromDaemon, Rejection, Report, ToControlPlane, ToDaemon};
 const MAX_MESSAGE: usize = 4 << 10;
 
 /// What handles a session's messages.
-pub(in crate::control_plane) struct Receiver {
-    pub(in crate::control_plane) hub: Arc<Hub>,
-    pub(in crate::control_plane) session: Arc<Session>,
-    pub(in crate::control_plane) intake: mpsc::Sender<Intake>,
+pub(crate) struct Receiver {
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) session: Arc<Session>,
+    pub(crate) intake: mpsc::Sender<Intake>,
 }
 
 impl Receiver {
@@ -29,7 +29,7 @@ impl Receiver {
     ///
     /// # Errors
     /// [`End`] when the session is over.
-    pub(in crate::control_plane) async fn begin(&self, logs: Vec<Instance>) -> Result<(), End> {
+    pub(crate) async fn begin(&self, logs: Vec<Instance>) -> Result<(), End> {
         self.session.look_at_queue();
         // A deletion that was asked for while the session opened is in neither `welcome` nor the hub's hands.
         for instance in self.hub.store.unconfirmed_deletions(self.session.place().clone()).await? {
@@ -54,7 +54,7 @@ impl Receiver {
     ///
     /// # Errors
     /// [`End`] when the session is over.
-    pub(in crate::control_plane) async fn handle(&self, said: FromDaemon) -> Result<(), End> {
+    pub(crate) async fn handle(&self, said: FromDaemon) -> Result<(), End> {
         self.session.was_heard(self.hub.clock.wall());
         match said {
             FromDaemon::Nothing => Ok(()),

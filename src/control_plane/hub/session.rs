@@ -51,7 +51,7 @@ pub(crate) struct Session {
     next_request: AtomicU64,
 }
 
-pub(in crate::control_plane) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -92,7 +92,7 @@ impl Session {
         self.fence.epoch
     }
 
-    pub(super) fn fence(&self) -> &Fence {
+    pub(crate) fn fence(&self) -> &Fence {
         &self.fence
     }
 
@@ -132,7 +132,7 @@ impl Session {
     }
 
     /// Queues what the session's own tasks have to say. They wait for room: a daemon that does not read is not read either.
-    pub(super) async fn say(&self, outgoing: Outgoing) {
+    pub(crate) async fn say(&self, outgoing: Outgoing) {
         let _ = unless_cancelled(&self.closing, self.outbox.send(outgoing)).await; // a closed session has nothing to say
     }
 
@@ -142,7 +142,7 @@ impl Session {
     }
 
     /// Returns when there may be. A call that comes while nobody waits is kept.
-    pub(super) async fn queue_may_have_grown(&self) {
+    pub(crate) async fn queue_may_have_grown(&self) {
         self.offers.notified().await;
     }
 
@@ -153,20 +153,20 @@ impl Session {
     }
 
     /// Ends the session without a word.
-    pub(super) fn abandon(&self) {
+    pub(crate) fn abandon(&self) {
         self.closing.cancel();
     }
 
     /// Cancelled when nothing of this session writes to logs any more.
-    pub(super) fn finished(&self) -> &CancellationToken {
+    pub(crate) fn finished(&self) -> &CancellationToken {
         &self.finished
     }
 
-    pub(super) fn closing(&self) -> &CancellationToken {
+    pub(crate) fn closing(&self) -> &CancellationToken {
         &self.closing
     }
 
-    pub(super) fn close_reason(&self) -> Option<Close> {
+    pub(crate) fn close_reason(&self) -> Option<Close> {
         locked(&self.close).clone()
     }
 

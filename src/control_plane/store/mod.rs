@@ -27,6 +27,8 @@ pub(crate) use rows::{
     LogProgress, LogRow, Missing, Mode, NewLaunch, Offer, OpenSession, OpenedSession, Phase, Place, Provider, Put, Refusal, Refused, Removal,
     Reported, StoredLog, TokenRow, Write, column,
 };
+#[cfg(test)]
+pub(crate) use sqlite::Fate;
 pub(crate) use sqlite::{DATABASE, ExclusiveStore, SqliteStore};
 
 /// An answer of the store.

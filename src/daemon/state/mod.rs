@@ -215,6 +215,7 @@ impl DaemonState {
             kept
         });
         self.settle_scopes(now, out);
+        self.retry_streams(out);
     }
 
     /// Remembers a refusal after `accepted`, and forgets the oldest beyond the bound.

@@ -119,6 +119,9 @@ impl DaemonState {
     }
 
     pub(super) fn looked(&mut self, instance: &InstanceName, look: u64, found: Result<Option<Box<Pod>>, Unread>, now: Now, out: &mut Vec<Effect>) {
+        if self.confirmed(instance, look, &found, now, out) {
+            return;
+        }
         let Some(item) = self.items.get_mut(instance) else { return };
         let Some(read) = item.looking.filter(|read| read.number == look) else { return };
         item.looking = None;

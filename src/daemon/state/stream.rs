@@ -1,8 +1,11 @@
 //! Which logs are followed. The bytes themselves never pass through here.
 
-use super::item::Phase;
-use super::{DaemonState, Effect};
-use crate::daemon::event::{ContainerState, FollowOrder};
+use k8s_openapi::api::core::v1::Pod;
+
+use super::item::{Object, Phase, key_of};
+use super::{DaemonState, Effect, Now};
+use crate::daemon::event::{ContainerState, FollowOrder, Unread};
+use crate::observe;
 use crate::types::InstanceName;
 use crate::wire::{LogEndReason, ResumePoint, ToControlPlane};
 
@@ -13,6 +16,8 @@ pub(super) struct Stream {
     /// What to start it with, until it is started.
     waiting: Option<(u64, ResumePoint, u64)>,
     told: ContainerState,
+    /// The read that shall say whether there is an object at all.
+    looking: Option<u64>,
 }
 
 impl DaemonState {
@@ -20,7 +25,10 @@ impl DaemonState {
         if self.streams.contains_key(&stream) {
             return; // ids are never used twice in a session
         }
-        self.streams.insert(stream, Stream { instance: instance.clone(), waiting: Some((offset, resume, credit)), told: ContainerState::Waiting });
+        self.streams.insert(
+            stream,
+            Stream { instance: instance.clone(), waiting: Some((offset, resume, credit)), told: ContainerState::Waiting, looking: None },
+        );
         self.streams_of(&instance, out);
     }
 
@@ -51,9 +59,11 @@ impl DaemonState {
         let container = self.container_of(instance);
         let over = match self.items.get(instance).map(|item| &item.phase) {
             Some(Phase::Ended { .. } | Phase::Refused { .. }) => Some(LogEndReason::Gone),
-            Some(_) => None,
-            None => self.is_synced().then_some(LogEndReason::NotHeld),
+            Some(_) | None => None,
         };
+        if container.is_none() && over.is_none() && !self.items.contains_key(instance) && self.is_synced() {
+            return self.confirm_absence(instance, out);
+        }
         let mut ended = Vec::new();
         for (&number, stream) in self.streams.iter_mut().filter(|(_, stream)| stream.instance == *instance) {
             match (&container, &mut stream.waiting) {
@@ -96,6 +106,60 @@ impl DaemonState {
         for number in ended {
             self.streams.remove(&number);
         }
+    }
+
+    /// A list may come from a server that lags behind: that there is no object is said only after a consistent read.
+    fn confirm_absence(&mut self, instance: &InstanceName, out: &mut Vec<Effect>) {
+        self.looks += 1;
+        let look = self.looks;
+        let waits = |stream: &&mut Stream| stream.instance == *instance && stream.waiting.is_some() && stream.looking.is_none();
+        let mut asked = false;
+        for stream in self.streams.values_mut().filter(waits) {
+            stream.looking = Some(look);
+            asked = true;
+        }
+        if asked {
+            out.push(Effect::Look { instance: instance.clone(), look, namespaces: self.policy.run_namespaces().to_vec() });
+        }
+    }
+
+    /// The answer to [`DaemonState::confirm_absence`]; false when the read was for something else.
+    pub(super) fn confirmed(
+        &mut self,
+        instance: &InstanceName,
+        look: u64,
+        found: &Result<Option<Box<Pod>>, Unread>,
+        now: Now,
+        out: &mut Vec<Effect>,
+    ) -> bool {
+        let asked = |stream: &Stream| stream.instance == *instance && stream.looking == Some(look);
+        if !self.streams.values().any(asked) {
+            return false;
+        }
+        let held = self.items.contains_key(instance);
+        let object = match found {
+            Ok(Some(pod)) => {
+                key_of(pod).zip(Object::of(pod, observe::pod(pod, now.wall, false))).filter(|(_, object)| object.is_ours(self.install.as_deref()))
+            }
+            Ok(None) | Err(_) => None,
+        };
+        let absent = found.is_ok() && object.is_none() && !held;
+        if let Some((key, object)) = object {
+            self.note(key, object);
+        }
+        let streams: Vec<u64> = self.streams.iter().filter(|(_, stream)| asked(stream)).map(|(number, _)| *number).collect();
+        for number in streams {
+            let Some(stream) = self.streams.get_mut(&number) else { continue };
+            stream.looking = None;
+            if let (true, Some((offset, ..))) = (absent, &stream.waiting) {
+                out.push(log_end(number, LogEndReason::NotHeld, *offset));
+                self.streams.remove(&number);
+            }
+        }
+        if found.is_ok() {
+            self.streams_of(instance, out);
+        }
+        true // a read that failed is asked again with the next list or tick
     }
 
     /// The first list is complete: streams of objects that do not exist can be answered now.

@@ -66,19 +66,30 @@ impl Readers {
 }
 
 /// The store of a running server.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct SqliteStore {
     engine: Engine,
 }
 
 /// Where statements run.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 enum Engine {
     /// A running server's: reads run beside the writer.
     Threads { writer: mpsc::Sender<Job>, readers: Arc<Readers> },
     /// A simulation's: each call has run when it returns, so that one thread decides the order of everything.
     #[cfg(test)]
-    Inline(Arc<Mutex<ExclusiveStore>>),
+    Inline(Arc<Mutex<ExclusiveStore>>, Arc<Mutex<dyn FnMut() -> Fate + Send>>),
+}
+
+/// What becomes of a write in a simulation.
+#[cfg(test)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Done,
+    /// The process dies before the commit.
+    DiesBefore,
+    /// The process dies after the commit and before anybody hears of it.
+    DiesAfter,
 }
 
 impl SqliteStore {
@@ -107,7 +118,13 @@ impl SqliteStore {
     /// the last clone is dropped.
     #[cfg(test)]
     pub(crate) fn inline(exclusive: ExclusiveStore) -> Self {
-        Self { engine: Engine::Inline(Arc::new(Mutex::new(exclusive))) }
+        Self::inline_with(exclusive, || Fate::Done)
+    }
+
+    /// Like [`SqliteStore::inline`]; `fate` is asked before each write.
+    #[cfg(test)]
+    pub(crate) fn inline_with(exclusive: ExclusiveStore, fate: impl FnMut() -> Fate + Send + 'static) -> Self {
+        Self { engine: Engine::Inline(Arc::new(Mutex::new(exclusive)), Arc::new(Mutex::new(fate))) }
     }
 
     pub(super) fn write<T: Send + 'static>(
@@ -118,9 +135,15 @@ impl SqliteStore {
         let writer = match &self.engine {
             Engine::Threads { writer, .. } => writer,
             #[cfg(test)]
-            Engine::Inline(exclusive) => {
+            Engine::Inline(exclusive, fate) => {
+                let fate = fate.lock().unwrap_or_else(PoisonError::into_inner)();
                 let mut exclusive = exclusive.lock().unwrap_or_else(PoisonError::into_inner);
-                return std::future::ready(transact(&mut exclusive.connection, doing, work)).boxed();
+                let answer = match fate {
+                    Fate::DiesBefore => Err(StoreError::Closed { doing }),
+                    Fate::Done => transact(&mut exclusive.connection, doing, work),
+                    Fate::DiesAfter => transact(&mut exclusive.connection, doing, work).and(Err(StoreError::Closed { doing })),
+                };
+                return std::future::ready(answer).boxed();
             }
         };
         async move {
@@ -140,7 +163,7 @@ impl SqliteStore {
         let readers = match &self.engine {
             Engine::Threads { readers, .. } => Arc::clone(readers),
             #[cfg(test)]
-            Engine::Inline(exclusive) => {
+            Engine::Inline(exclusive, _) => {
                 let exclusive = exclusive.lock().unwrap_or_else(PoisonError::into_inner);
                 let answer = work(&exclusive.connection).map_err(|source| StoreError::Database { doing, source });
                 return std::future::ready(answer).boxed();

@@ -29,6 +29,8 @@ use crate::control_plane::tokens::TokenHash;
 use crate::types::{DispatchId, InstanceName};
 use crate::wire::{LogEndReason, Report};
 
+#[cfg(test)]
+pub(crate) use engine::Fate;
 pub(crate) use engine::SqliteStore;
 pub(crate) use exclusive::{DATABASE, ExclusiveStore};
 

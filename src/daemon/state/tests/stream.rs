@@ -76,7 +76,20 @@ fn not_held_is_said_only_when_everything_has_been_listed() {
     let (mut desk, case) = (Desk::new(), Case::new());
     desk.reconnect(vec![]);
     assert!(follow(&mut desk, &case, 1).is_empty());
-    assert_eq!(log_end(&desk.sync(&[])), Some(LogEndReason::NotHeld));
+    let effects = desk.sync(&[]);
+    assert_eq!(log_end(&effects), None, "a list may be old: it is read first");
+    assert_eq!(log_end(&desk.answer(&effects, Ok(None))), Some(LogEndReason::NotHeld));
+}
+
+#[test]
+fn a_pod_that_an_old_list_did_not_show_is_read_and_its_log_followed() {
+    let (mut desk, case) = (Desk::connected(), Case::new());
+    let pod = desk.pod(&case, finished(0));
+    let effects = follow(&mut desk, &case, 1);
+    assert!(desk.answer(&effects, Err(Unread::Unclear)).is_empty(), "nothing is known, nothing is said");
+    let effects = desk.pass(1);
+    let effects = desk.answer(&effects, Ok(Some(&pod)));
+    assert!(matches!(&effects[..], [Effect::Follow(order)] if order.instance == case.instance), "{effects:?}");
 }
 
 #[test]
