@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::daemon::{ContainerState, DaemonState, Effect, FollowOrder, Settings};
 use crate::policy::Policy;
-use crate::types::NodeName;
+use crate::types::{NodeName, Placement};
 use crate::watch::Scope;
 use crate::wire::{DaemonSession, ResumePoint};
 
@@ -45,7 +45,7 @@ pub(super) struct Daemon {
 impl Daemon {
     pub(super) fn start(node: &NodeName, process: u64, now: Duration) -> (Self, Vec<Effect>) {
         let policy = Policy::parse(POLICY).expect("a valid policy");
-        let settings = Settings { node: node.clone(), boot_id: format!("boot-{process}"), workdir_root: "/work".into() };
+        let settings = Settings { placement: Placement::Node(node.clone()), boot_id: format!("boot-{process}"), workdir_root: "/work".into() };
         let (state, effects) = DaemonState::new(settings, policy);
         let session = DaemonSession::new(Duration::ZERO);
         let (watches, follows) = (BTreeMap::new(), BTreeMap::new());

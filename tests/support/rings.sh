@@ -8,6 +8,7 @@ rings_table() {
 lint|240|cargo fmt, clippy, cargo deny, shellcheck|formatting, lints, licences and bans, shell scripts
 unit|180|cargo|rules, parsers, state machines; arrows between layers
 pure|240|cargo|manifests as snapshots, configuration, dialling over TLS and proxies, CLI messages
+loopback|600|cargo|daemons and control plane on one thread, simulated time, faults by seed: 2,000 schedules, 100,000 with --long
 control_plane|120|cargo|lakeshore serve over real HTTP, websocket and SQLite
 chart|60|helm|golden renderings, schema refuses typos, RBAC exact
 apiserver|240|root, a built cluster|daemon and control plane against a real kube-apiserver; RBAC by the chart's own account
@@ -28,13 +29,20 @@ ring_lint() { "$top/tests/support/lint"; }
 
 ring_unit() {
   toolchain_rust
-  cargo test --locked --lib --bins
+  cargo test --locked --lib --bins -- --skip loopback::
   cargo test --locked --test layering
 }
 
 ring_pure() {
   toolchain_rust
   cargo test --locked --test render --test config --test dial --test proxy --test cli
+}
+
+ring_loopback() {
+  toolchain_rust
+  local seeds=2000
+  [ -z "${NYMPH_LONG:-}" ] || seeds=100000
+  NYMPH_SEEDS=${NYMPH_SEEDS:-$seeds} cargo test --locked --lib loopback:: -- --nocapture
 }
 
 ring_control_plane() {
