@@ -53,6 +53,14 @@ pub enum CallError {
         /// The deadline.
         after: Duration,
     },
+    /// No connection could be opened: nothing was sent.
+    #[error("the API server cannot be reached to {what}: {detail}")]
+    NotSent {
+        /// The deed.
+        what: String,
+        /// The client's words, with causes.
+        detail: String,
+    },
     /// The connection failed.
     #[error("the API server is unreachable: cannot {what}: {detail}")]
     Unreachable {
@@ -81,7 +89,7 @@ impl CallError {
     pub fn code(&self) -> Option<u16> {
         match self {
             Self::Refused { code, .. } | Self::Failed { code, .. } => Some(*code),
-            Self::TimedOut { .. } | Self::Unreachable { .. } | Self::Unreadable { .. } => None,
+            Self::TimedOut { .. } | Self::NotSent { .. } | Self::Unreachable { .. } | Self::Unreadable { .. } => None,
         }
     }
 }
@@ -131,8 +139,8 @@ impl ApiServer {
     async fn once(&self, what: &str, request: &http::Request<Vec<u8>>) -> Result<Vec<u8>, Failure> {
         let sent = self.client.send(request.clone().map(Body::from)).await;
         let response = sent.map_err(|error| {
-            let detail = crate::error::Chain(&error).to_string();
-            Failure::from(CallError::Unreachable { what: what.to_owned(), detail })
+            let (what, detail) = (what.to_owned(), crate::error::Chain(&error).to_string());
+            Failure::from(if was_not_sent(&error) { CallError::NotSent { what, detail } } else { CallError::Unreachable { what, detail } })
         })?;
         let status = response.status();
         let header = response.headers().get(http::header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
@@ -187,6 +195,18 @@ impl From<CallError> for Failure {
     fn from(error: CallError) -> Self {
         Self { error, retry_after: None }
     }
+}
+
+/// Whether the failure came before the first byte: opening the connection is a step of its own.
+fn was_not_sent(error: &kube::Error) -> bool {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        if let Some(client) = error.downcast_ref::<hyper_util::client::legacy::Error>() {
+            return client.is_connect();
+        }
+        cause = error.source();
+    }
+    false
 }
 
 fn read<T: DeserializeOwned>(what: &str, body: &[u8]) -> Result<T, CallError> {

@@ -24,6 +24,11 @@ pub enum CreateOutcome {
         /// The cluster's words.
         message: String,
     },
+    /// The API server could not be reached: nothing was sent, and nothing can come of it.
+    NotSent {
+        /// Why not.
+        message: String,
+    },
     /// It may or may not have been made, or may yet be: read before anything is said.
     Unclear {
         /// Why it is not known.
@@ -67,6 +72,7 @@ impl ApiServer {
             Ok(pod) => CreateOutcome::Created(Box::new(pod)),
             Err(CallError::Refused { code: 409, reason, .. }) if reason == "AlreadyExists" => CreateOutcome::AlreadyExists,
             Err(CallError::Refused { code, message, .. }) => CreateOutcome::Refused { code, message },
+            Err(error @ CallError::NotSent { .. }) => CreateOutcome::NotSent { message: error.to_string() },
             Err(unclear) => CreateOutcome::Unclear { message: unclear.to_string() },
         }
     }

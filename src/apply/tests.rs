@@ -177,6 +177,11 @@ async fn an_absent_pod_is_an_answer_and_an_unreachable_server_is_an_error() {
     assert!(api.read_pod(&runs(), &name()).await.expect("404 is an answer").is_none());
     assert!(api.read_pod(&runs(), &name()).await.expect("it is there").is_some());
     assert!(matches!(api.read_pod(&runs(), &name()).await, Err(CallError::Unreachable { .. })));
+    let closed = TcpListener::bind("127.0.0.1:0").await.and_then(|listener| listener.local_addr()).expect("a port that nobody listens on");
+    let mut config = Config::new(format!("http://{closed}").parse().expect("a URL"));
+    config.default_retry = false;
+    let api = ApiServer::new(Client::try_from(config).expect("a client"));
+    assert!(matches!(api.create_pod(&runs(), &name(), &json!({})).await, CreateOutcome::NotSent { .. }), "nothing was sent");
     let line = "GET /api/v1/namespaces/runs/pods/lakeshore-01234567\n";
     assert_eq!(requests.lock().expect("no test panics here")[0], line, "without a resourceVersion: never from a cache that lags");
 }

@@ -259,6 +259,10 @@ async fn create(hands: Hands, instance: InstanceName, subject: Subject, rendered
             warn!(%instance, ns = %rendered.namespace, code, error = message, "The cluster refused the Pod");
             (failed(&message), Creation::Refused { code, message })
         }
+        CreateOutcome::NotSent { message } => {
+            warn!(%instance, ns = %rendered.namespace, error = message, "The API server cannot be reached; trying again");
+            (failed(&message), Creation::NotSent)
+        }
         CreateOutcome::Unclear { message } => {
             warn!(%instance, ns = %rendered.namespace, error = message, "It is not known whether the Pod was made; reading it");
             (failed(&message), Creation::Unclear)

@@ -135,6 +135,8 @@ pub enum Creation {
     },
     /// It is not known whether it was made.
     Unclear,
+    /// The API server could not be reached: nothing was sent.
+    NotSent,
     /// The intent could not be written to the audit log: nothing was sent.
     NotAudited,
     /// The workdir could not be made: nothing was sent.

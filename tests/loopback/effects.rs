@@ -138,7 +138,7 @@ impl World {
             _ => Fate::Answered,
         };
         let delay = match fate {
-            Fate::AnswerLost if self.rng.chance(400) => self.rng.delay(10, LATEST),
+            Fate::AnswerLost if self.rng.chance(600) => self.rng.delay(10, LATEST),
             _ => self.rng.delay(1, 500),
         };
         if fate != Fate::Answered {
@@ -158,7 +158,12 @@ impl World {
         let back = self.rng.delay(1, 500);
         if self.api_down > self.now {
             if fate == Fate::Answered {
-                let (facts, event) = (failure(&verb), Box::new(unclear(&verb)));
+                let refused = self.rng.chance(500); // a closed port says at once that nothing was sent
+                let event = match &verb {
+                    Verb::Create { instance, .. } if refused => Event::CreateEnded { instance: instance.clone(), ended: Creation::NotSent },
+                    verb => unclear(verb),
+                };
+                let (facts, event) = (failure(&verb), Box::new(event));
                 self.after(back, Step::Reply { node, process, facts, event });
             }
             return;

@@ -37,6 +37,8 @@ pub(super) struct Item {
     pub(super) looking: Option<Look>,
     /// A DELETE is under way, or was taken.
     pub(super) deleting: bool,
+    /// Until when a POST of unknown outcome may take effect.
+    pub(super) doubt: Option<Duration>,
     /// When to read or delete again.
     pub(super) retry_at: Option<Duration>,
     failures: u32,
@@ -56,9 +58,9 @@ pub(super) enum Phase {
     Looking { offer: Result<Box<Dispatch>, Rejection>, accepted_before: bool },
     /// `accepted` is sent or about to be; nothing may be created before it is acknowledged.
     Accepted { rendered: Arc<Rendered>, since: Duration },
-    /// The object is being made. `tries` counts POSTs; after the first, an earlier one may still take effect.
+    /// The object is being made. `tries` counts the POSTs before this one whose outcome was not known.
     Creating { rendered: Arc<Rendered>, tries: u32 },
-    /// The last POST's outcome is not known: a read is under way.
+    /// The last POST's outcome is not known, or it was not sent: a read is under way or planned.
     ReadingBack { rendered: Arc<Rendered>, tries: u32 },
     /// The control plane knows the object and this process does not: a read is under way.
     Rejoining,
@@ -87,6 +89,7 @@ impl Item {
             cancel: false,
             looking: None,
             deleting: false,
+            doubt: None,
             retry_at: None,
             failures: 0,
         }

@@ -15,8 +15,8 @@ use crate::render::{self, Place, Rendered};
 use crate::types::{DispatchId, InstanceName, KubeNamespace, LABEL_NODE, State};
 use crate::wire::{Dispatch, DispatchEnvelope, Rejection, RejectionCode, ToControlPlane, Work};
 
-/// POSTs of one dispatch. A second and third follow only when a consistent read showed that the one before, whose outcome was not known, has
-/// made nothing; the name is the same, so that at most one of them can take effect.
+/// POSTs of one dispatch whose outcome stays unknown. Another follows only when the one before can no longer take effect, and a consistent
+/// read that began after that found nothing: two must never both make an object, not even one after the other.
 const MAX_POSTS: u32 = 3;
 /// How often an object is read that no watch shows.
 const UNWATCHED_PAUSE: Duration = Duration::from_secs(10);
@@ -157,13 +157,7 @@ impl DaemonState {
                 let message = "an object of this name was made by somebody else in the meantime";
                 self.refuse(instance, rejection(RejectionCode::NameTaken, "instance", message), true, now, out);
             }
-            (Phase::ReadingBack { rendered, tries }, Found::Nobody) if tries < MAX_POSTS && !item.cancel => {
-                self.post(instance, rendered, tries + 1, out);
-            }
-            (Phase::ReadingBack { .. }, Found::Nobody) => {
-                item.phase = Phase::Doubtful { due: now.mono + self.session.map(|s| s.lost_after).unwrap_or(DEFAULT_LOST_AFTER) };
-                self.wait_for_due(instance);
-            }
+            (Phase::ReadingBack { rendered, tries }, Found::Nobody) => self.nothing_made(instance, rendered, tries, read.since, now, out),
             (Phase::Rejoining | Phase::Doubtful { .. }, Found::Ours) => self.adopt(instance, found, now, out),
             (Phase::Doubtful { due }, Found::Anothers | Found::Nobody) if read.since < due => {
                 item.phase = Phase::Doubtful { due };
@@ -284,7 +278,31 @@ impl DaemonState {
         let Some(item) = self.items.get_mut(instance).filter(|item| item.dispatch == *dispatch) else { return };
         let Phase::Accepted { rendered, .. } = &item.phase else { return };
         let rendered = Arc::clone(rendered);
-        if item.cancel { self.never_made(instance, now, out) } else { self.post(instance, rendered, 1, out) }
+        if item.cancel { self.never_made(instance, now, out) } else { self.post(instance, rendered, 0, out) }
+    }
+
+    /// A read after a POST of unknown outcome found nothing.
+    fn nothing_made(&mut self, instance: &InstanceName, rendered: Arc<Rendered>, tries: u32, read: Duration, now: Now, out: &mut Vec<Effect>) {
+        let connected = self.session.is_some();
+        let Some(item) = self.items.get_mut(instance) else { return };
+        let wait = match item.doubt {
+            // It may take effect yet.
+            Some(until) if read < until => Some(until),
+            _ if item.cancel || tries >= MAX_POSTS => None,
+            // Nobody knows now whether this daemon still answers for the place.
+            _ if !connected => Some(now.mono + UNWATCHED_PAUSE),
+            _ => return self.post(instance, rendered, tries, out),
+        };
+        item.phase = match wait {
+            Some(at) => {
+                item.retry_at = Some(at);
+                Phase::ReadingBack { rendered, tries }
+            }
+            None => Phase::Doubtful { due: item.doubt.unwrap_or(now.mono) },
+        };
+        if wait.is_none() {
+            self.look(instance, now, out);
+        }
     }
 
     fn post(&mut self, instance: &InstanceName, rendered: Arc<Rendered>, tries: u32, out: &mut Vec<Effect>) {
@@ -310,9 +328,19 @@ impl DaemonState {
                     }
                 };
             }
-            Creation::Exists | Creation::Unclear => {
+            Creation::Exists => {
                 item.phase = Phase::ReadingBack { rendered, tries };
                 return self.look(instance, now, out);
+            }
+            Creation::Unclear => {
+                item.doubt = Some(now.mono + self.session.map(|s| s.lost_after).unwrap_or(DEFAULT_LOST_AFTER));
+                item.phase = Phase::ReadingBack { rendered, tries: tries + 1 };
+                return self.look(instance, now, out);
+            }
+            // The API server never heard of it: however long it is down, nothing is in doubt.
+            Creation::NotSent => {
+                item.phase = Phase::ReadingBack { rendered, tries };
+                return item.failed(now.mono);
             }
             Creation::Refused { code, message } => {
                 rejection(RejectionCode::ClusterRefused, "cluster", &refused_text(&rendered.namespace, code, &message))
@@ -320,11 +348,6 @@ impl DaemonState {
             Creation::NotAudited => rejection(RejectionCode::Unavailable, "audit", NO_AUDIT),
             Creation::NoWorkdir { message } => rejection(RejectionCode::Unavailable, "workdir", &message),
         };
-        if tries > 1 {
-            // This POST made nothing for certain; an earlier one may have, or may yet.
-            item.phase = Phase::Doubtful { due: now.mono + self.session.map(|s| s.lost_after).unwrap_or(DEFAULT_LOST_AFTER) };
-            return self.look(instance, now, out);
-        }
         self.refuse(instance, refusal, true, now, out);
     }
 

@@ -117,6 +117,8 @@ impl DaemonState {
             let listed = open.get(name).is_some_and(|o| o.dispatch_id == item.dispatch && o.attempt == item.attempt);
             if !listed {
                 outbox.forget(name);
+                // What is under way to the API server cannot be called back; what comes of it must not stay.
+                item.cancel |= matches!(item.phase, Phase::Creating { .. } | Phase::ReadingBack { .. });
             }
             listed
                 || match item.phase {

@@ -210,21 +210,63 @@ fn a_definite_refusal_of_the_post_is_told_as_not_created() {
 }
 
 #[test]
-fn an_unclear_post_is_read_back_and_repeated_only_after_a_read_shows_absence() {
+fn an_unclear_post_is_repeated_only_when_it_can_no_longer_take_effect_and_a_read_shows_that_it_has_not() {
     let (mut desk, case) = (Desk::connected(), Case::new());
     let effects = desk.offer(&case, false);
     desk.answer(&effects, Ok(None));
     let mut posts = creates(&desk.ack_accepted(&case));
-    let mut effects = desk.created(&case, Creation::Unclear);
-    for _ in 0..2 {
+    for _ in 0..3 {
+        let effects = desk.created(&case, Creation::Unclear);
         assert_eq!((looks(&effects), creates(&effects)), (1, 0), "{effects:?}");
+        assert_eq!(creates(&desk.answer(&effects, Ok(None))), 0, "it may take effect yet");
+        assert_eq!(looks(&desk.pass(LOST_AFTER - 1)), 0);
+        let effects = desk.pass(1);
         posts += creates(&desk.answer(&effects, Ok(None)));
-        effects = desk.created(&case, Creation::Unclear);
     }
-    assert_eq!(posts, 3);
-    assert_eq!(creates(&desk.answer(&effects, Ok(None))), 0, "three are enough");
+    assert_eq!(posts, 3, "three are enough");
+    let item = desk.state.items.values().next().expect("it is held");
+    assert!(matches!(item.phase, Phase::Doubtful { .. }), "{:?}", item.phase);
+}
+
+#[test]
+fn a_daemon_without_a_session_repeats_no_post_since_another_may_answer_for_its_place() {
+    let (mut desk, case) = (Desk::connected(), Case::new());
+    let effects = desk.offer(&case, false);
+    desk.answer(&effects, Ok(None));
+    desk.ack_accepted(&case);
+    let effects = desk.created(&case, Creation::Unclear);
+    desk.answer(&effects, Ok(None));
+    desk.disconnect();
     let effects = desk.pass(LOST_AFTER);
-    assert_eq!(seen(&desk.answer(&effects, Ok(None))).reason, Reason::Lost);
+    assert_eq!(creates(&desk.answer(&effects, Ok(None))), 0);
+    desk.reconnect(vec![case.open(OpenPhase::Accepted, |_| {})]);
+    let effects = desk.pass(20);
+    assert_eq!(creates(&desk.answer(&effects, Ok(None))), 1, "the control plane still waits for it, and from this daemon");
+}
+
+#[test]
+fn what_a_control_plane_has_ended_meanwhile_is_not_made_and_not_kept() {
+    let (mut desk, case) = (Desk::connected(), Case::new());
+    let effects = desk.offer(&case, false);
+    desk.answer(&effects, Ok(None));
+    desk.ack_accepted(&case);
+    desk.reconnect(vec![]);
+    let pod = desk.pod(&case, json!({}));
+    assert_eq!(deletes(&desk.created(&case, Creation::Done(Box::new(pod)))), ["uid-1"]);
+}
+
+#[test]
+fn a_post_that_was_never_sent_is_tried_for_as_long_as_it_takes() {
+    let (mut desk, case) = (Desk::connected(), Case::new());
+    let effects = desk.offer(&case, false);
+    desk.answer(&effects, Ok(None));
+    let mut posts = creates(&desk.ack_accepted(&case));
+    for _ in 0..20 {
+        assert!(desk.created(&case, Creation::NotSent).is_empty());
+        let effects = desk.pass(11);
+        posts += creates(&desk.answer(&effects, Ok(None)));
+    }
+    assert_eq!(posts, 21, "the API server was down, and nothing was ever in doubt");
 }
 
 #[test]
@@ -240,17 +282,18 @@ fn an_unclear_post_that_took_effect_is_held() {
 }
 
 #[test]
-fn a_refusal_after_an_unclear_post_does_not_prove_that_nothing_was_made() {
+fn a_refusal_is_believed_only_when_no_earlier_post_is_in_doubt() {
     let (mut desk, case) = (Desk::connected(), Case::new());
     let effects = desk.offer(&case, false);
     desk.answer(&effects, Ok(None));
     desk.ack_accepted(&case);
     let effects = desk.created(&case, Creation::Unclear);
     desk.answer(&effects, Ok(None));
+    let effects = desk.pass(LOST_AFTER);
+    assert_eq!(creates(&desk.answer(&effects, Ok(None))), 1);
+    // By now the first can have made nothing any more: this no is the whole answer.
     let effects = desk.created(&case, Creation::Refused { code: 403, message: "exceeded quota".into() });
-    assert!(sent(&effects).is_empty(), "{effects:?}");
-    let pod = desk.pod(&case, running());
-    assert_eq!(seen(&desk.answer(&effects, Ok(Some(&pod)))).state, State::Running);
+    assert_eq!(rejection(&effects).code, RejectionCode::ClusterRefused);
 }
 
 #[test]
