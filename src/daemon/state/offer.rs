@@ -163,7 +163,9 @@ impl DaemonState {
                 item.phase = Phase::Doubtful { due };
                 self.wait_for_due(instance);
             }
-            (Phase::Rejoining | Phase::Doubtful { .. }, Found::Anothers | Found::Nobody) => self.lost(instance, now, out),
+            (Phase::Doubtful { .. }, Found::Anothers | Found::Nobody) => self.lost(instance, now, out),
+            // It had been reported: somebody deleted it while no daemon saw it.
+            (Phase::Rejoining, Found::Anothers | Found::Nobody) => self.gone(instance, "", now, out),
             (Phase::Confirming { uid }, Found::Ours) if found.as_ref().is_some_and(|pod| pod.metadata.uid.as_deref() == Some(&uid)) => {
                 let watched = found.as_ref().is_some_and(|pod| self.is_watched(pod));
                 let Some(item) = self.items.get_mut(instance) else { return };

@@ -58,8 +58,8 @@ fn an_open_instance_is_read_when_no_watch_has_shown_it_yet() {
 }
 
 #[test]
-fn an_open_instance_that_was_made_and_is_absent_is_lost_or_deleted_as_asked() {
-    for (cancel, reason) in [(false, Reason::Lost), (true, Reason::DeletedByRequest)] {
+fn an_open_instance_that_was_reported_and_is_absent_was_deleted_by_another_or_as_asked() {
+    for (cancel, reason) in [(false, Reason::DeletedByOther), (true, Reason::DeletedByRequest)] {
         let (mut desk, case) = (Desk::connected(), Case::new());
         let effects = desk.reconnect(vec![case.open(OpenPhase::Created, |open| open.cancel = cancel)]);
         let effects = desk.answer(&effects, Ok(None));
