@@ -26,7 +26,8 @@ pub(crate) struct World {
     port: u16,
     server: Option<Child>,
     daemon: Option<Child>,
-    token: String,
+    /// An admin's token.
+    pub(crate) token: String,
 }
 
 impl World {

@@ -1,7 +1,7 @@
 //! The way to the real API server.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -11,6 +11,7 @@ use http::{HeaderValue, Request, Response, Uri, header};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, BodyStream, Full, StreamBody};
 use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http1::SendRequest;
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -19,7 +20,7 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio_rustls::TlsConnector;
 
-use super::super::spawn;
+use super::super::{locked, spawn};
 
 pub(super) type Body = UnsyncBoxBody<Bytes, Lost>;
 
@@ -33,6 +34,8 @@ pub(super) struct Upstream {
     authority: String,
     name: ServerName<'static>,
     tls: TlsConnector,
+    /// Connections whose last call is over.
+    idle: Arc<Mutex<Vec<SendRequest<Full<Bytes>>>>>,
 }
 
 impl Upstream {
@@ -59,24 +62,41 @@ impl Upstream {
             authority: format!("{host}:{}", server.port_u16().unwrap_or(443)),
             name: ServerName::try_from(host.to_owned()).expect("a name or an address"),
             tls: TlsConnector::from(Arc::new(config)),
+            idle: Arc::default(),
         }
     }
 
-    /// Asks, on a connection of its own: what happens to one call does not touch another.
+    /// Asks, on a connection that nobody else uses meanwhile: what happens to one call does not touch another.
     pub(super) async fn ask(&self, head: &Parts, body: Bytes) -> Result<Response<Incoming>, Lost> {
-        let tcp = TcpStream::connect(&self.authority).await.map_err(|_| Lost)?;
-        let _ = tcp.set_nodelay(true);
-        let tls = self.tls.connect(self.name.clone(), tcp).await.map_err(|_| Lost)?;
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(tls)).await.map_err(|_| Lost)?;
-        spawn(async move {
-            let _ = connection.await; // ends when both halves of the call are over
-        });
+        let idle = std::iter::from_fn(|| locked(&self.idle).pop()).find(|sender| !sender.is_closed());
+        let mut sender = match idle {
+            Some(sender) => sender,
+            None => self.connect().await?,
+        };
         let mut request = Request::builder().method(head.method.clone()).uri(head.uri.clone());
         let headers = request.headers_mut().expect("nothing is wrong with it yet");
         headers.extend(head.headers.clone());
         headers.insert(header::HOST, HeaderValue::from_str(&self.authority).expect("a host"));
         let request = request.body(Full::new(body)).map_err(|_| Lost)?;
-        sender.send_request(request).await.map_err(|_| Lost)
+        let response = sender.send_request(request).await.map_err(|_| Lost)?;
+        let idle = Arc::clone(&self.idle);
+        spawn(async move {
+            if sender.ready().await.is_ok() {
+                locked(&idle).push(sender);
+            }
+        });
+        Ok(response)
+    }
+
+    async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, Lost> {
+        let tcp = TcpStream::connect(&self.authority).await.map_err(|_| Lost)?;
+        let _ = tcp.set_nodelay(true);
+        let tls = self.tls.connect(self.name.clone(), tcp).await.map_err(|_| Lost)?;
+        let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(tls)).await.map_err(|_| Lost)?;
+        spawn(async move {
+            let _ = connection.await; // ends with the server's patience, or when a call on it is given up
+        });
+        Ok(sender)
     }
 }
 
