@@ -181,7 +181,13 @@ mod tests {
 
     /// One launch that ran and ended with 3.
     fn evidence() -> Evidence {
-        let told = Told { scripted: 3, answer: Some(("i".into(), "d".into())), end: end("exit_code", Some(3)), finally: end("exit_code", Some(3)), ..Told::default() };
+        let told = Told {
+            scripted: 3,
+            answer: Some(("i".into(), "d".into())),
+            end: end("exit_code", Some(3)),
+            finally: end("exit_code", Some(3)),
+            ..Told::default()
+        };
         Evidence {
             told: vec![told],
             creates: BTreeMap::from([("d".into(), 1)]),

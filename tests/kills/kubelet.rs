@@ -81,8 +81,8 @@ impl Kubelet {
     }
 
     /// Takes away a Pod whose end was told.
-    pub(crate) async fn sweep(&self, name: &str) {
-        let _ = self.pods.delete(name, &DeleteParams::default().grace_period(0)).await; // somebody may have been quicker
+    pub(crate) async fn sweep(&self, name: String) {
+        let _ = self.pods.delete(&name, &DeleteParams::default().grace_period(0)).await; // somebody may have been quicker
     }
 
     /// Works until it is dropped.
@@ -93,7 +93,7 @@ impl Kubelet {
             match event {
                 Ok(watcher::Event::Apply(pod) | watcher::Event::InitApply(pod)) => {
                     let Some(uid) = pod.uid() else { continue };
-                    let wanted = if pod.metadata.deletion_timestamp.is_some() { Wanted::Deleting } else { Wanted::Alive };
+                    let wanted = wanted(&pod);
                     let told = known.entry(uid).or_insert_with(|| {
                         let (told, heard) = watch::channel(Wanted::Alive);
                         drop(tokio::spawn(self.clone().one(pod, heard)));
@@ -129,7 +129,8 @@ impl Kubelet {
         };
         let phase = if code == 0 { "Succeeded" } else { "Failed" };
         let reason = if code == 0 { "Completed" } else { "Error" };
-        let ended = json!({"terminated": {"exitCode": code, "reason": reason, "startedAt": seconds(started), "finishedAt": seconds(Timestamp::now())}});
+        let ended =
+            json!({"terminated": {"exitCode": code, "reason": reason, "startedAt": seconds(started), "finishedAt": seconds(Timestamp::now())}});
         if self.status(&name, phase, ended).await.is_ok() {
             self.ledger.notes().finished.insert(name.clone(), code);
         }
@@ -160,6 +161,14 @@ impl Kubelet {
         let container = json!({"name": "user", "image": "i", "imageID": "", "ready": phase == "Running", "restartCount": 0, "containerID": format!("containerd://{name}"), "state": state});
         let status = json!({"status": {"phase": phase, "containerStatuses": [container]}});
         self.pods.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await.map(drop)
+    }
+}
+
+fn wanted(pod: &Pod) -> Wanted {
+    match (&pod.metadata.deletion_timestamp, pod.metadata.deletion_grace_period_seconds) {
+        (None, _) => Wanted::Alive,
+        (Some(_), Some(0)) => Wanted::Gone, // the API server takes it away itself
+        (Some(_), _) => Wanted::Deleting,
     }
 }
 

@@ -68,6 +68,7 @@ fn row(kind: Kind, round: u64, verdict: &Verdict, took: Duration) -> Value {
     json!({
         "sources": sources(), "kind": kind.name(), "round": round, "kills": ROUND.len(), "launches": verdict.launches, "answered": verdict.answered,
         "ends": verdict.ends, "missing": verdict.missing.len(), "doubled": verdict.doubled.len(), "wrong": verdict.wrong.len(), "seconds": took.as_secs(),
+        "kubernetes": kubernetes(),
     })
 }
 
@@ -90,7 +91,10 @@ fn sum(total: &Value, row: &Value) -> Value {
 
 fn show(row: &Value) {
     let ends: Vec<String> = row["ends"].as_object().into_iter().flatten().map(|(reason, count)| format!("{reason} {count}")).collect();
-    println!("{:<14} {:>5} {:>8} {:>6} {:>7} {:>7} {:>5} {:>7}  ends", "kills of", "kills", "launches", "202s", "missing", "doubled", "wrong", "seconds");
+    println!(
+        "{:<14} {:>5} {:>8} {:>6} {:>7} {:>7} {:>5} {:>7}  ends",
+        "kills of", "kills", "launches", "202s", "missing", "doubled", "wrong", "seconds"
+    );
     println!(
         "{:<14} {:>5} {:>8} {:>6} {:>7} {:>7} {:>5} {:>7}  {}",
         row["kind"].as_str().unwrap_or_default(),
@@ -108,6 +112,11 @@ fn show(row: &Value) {
 /// The sources under test, by git's hash of them: results of others are not added to.
 fn sources() -> String {
     run("git", &["-C", env!("CARGO_MANIFEST_DIR"), "rev-parse", "HEAD:src"], None).text().trim().to_owned()
+}
+
+fn kubernetes() -> String {
+    let version = run("kubectl", &["version", "-o", "json"], None).json();
+    version["serverVersion"]["gitVersion"].as_str().unwrap_or_default().to_owned()
 }
 
 fn kept() -> PathBuf {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::{Value, json};
@@ -24,10 +25,10 @@ use crate::world::{World, kubectl};
 const EACH: Duration = Duration::from_millis(50);
 /// How long a thing that was passed on may be under way before the kill: a few of its receiver's steps.
 const STEPS_MS: u64 = 12;
-/// Launches that wait for their answer in a system that has caught up: half a second's.
-const WAITING: usize = 10;
+/// Launches that wait for their answer in a system that has caught up: one and a half second's.
+const WAITING: usize = 30;
 /// Longest wait for that.
-const CATCH_UP_MS: u64 = 15_000;
+const CATCH_UP_MS: u64 = 6_000;
 /// The cluster's own address, at which the API server finds the kubelet.
 const ADDRESS: &str = "198.18.0.1";
 
@@ -61,7 +62,8 @@ impl Scene {
         world.write("kubeconfig", &api.kubeconfig(&original).to_string());
         let kubelet = Kubelet::new(runtime.block_on(client()), &world.runs, &world.node, world.path("lines"), ledger.clone());
         let (listener, port) = runtime.block_on(containerlogs::listen());
-        let status = json!({"status": {"addresses": [{"type": "InternalIP", "address": ADDRESS}], "daemonEndpoints": {"kubeletEndpoint": {"Port": port}}}});
+        let status =
+            json!({"status": {"addresses": [{"type": "InternalIP", "address": ADDRESS}], "daemonEndpoints": {"kubeletEndpoint": {"Port": port}}}});
         kubectl(&["patch", "node", &world.node, "--subresource=status", "--type=merge", "-p", &status.to_string()]).ok();
         runtime.spawn(kubelet.clone().work());
         runtime.spawn(containerlogs::serve(listener, kubelet.clone()));
@@ -82,7 +84,7 @@ impl Scene {
         if kind.has_daemon() {
             self.meddle(instance);
         }
-        let down = match self.dice.below(20) {
+        let down = match self.dice.below(40) {
             0 => 4_000, // longer than `lost_after`
             1 | 2 => 1_500,
             _ => self.dice.below(300),
@@ -91,7 +93,7 @@ impl Scene {
         self.start(kind);
         self.connected(welcomes);
         self.caught_up();
-        pause(200 + self.dice.below(500));
+        pause(100 + self.dice.below(400));
     }
 
     /// Lets launches be answered again, so that the next kill meets work in all stages and not a queue that only grows. A machine that is too busy
@@ -298,12 +300,9 @@ async fn sweeper(kubelet: Kubelet, ledger: Ledger) {
             let ended = notes.told.range(next..).take_while(|(_, told)| told.end.is_some() || told.refusal.is_some());
             ended.map(|(number, told)| (*number, told.answer.as_ref().map(|(instance, _)| instance.clone()))).collect()
         };
-        for (number, name) in ended {
-            next = number + 1;
-            if let Some(name) = name.filter(|_| number % 8 != 0) {
-                kubelet.sweep(&name).await;
-            }
-        }
+        next = ended.last().map_or(next, |(number, _)| number + 1);
+        let names = ended.into_iter().filter(|(number, _)| number % 8 != 0).filter_map(|(_, name)| name);
+        join_all(names.map(|name| kubelet.sweep(name))).await;
     }
 }
 
