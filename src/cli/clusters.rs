@@ -4,9 +4,10 @@ use clap::Subcommand;
 use serde_json::{Value, json};
 
 use super::failure::Failure;
-use super::output::{self, Format};
+use super::output::{self, Column, Format};
 use super::session::Session;
 use super::terminal::note;
+use crate::control_plane::parse_duration;
 use crate::types::ResourceName;
 
 pub(super) const EXAMPLE: &str = "\
@@ -15,44 +16,143 @@ Examples:
   lakeshore clusters enroll my-cluster | kubectl -n nymph-system create secret generic \\
       nymph-token --from-file=token=/dev/stdin
   lakeshore clusters list
+  lakeshore clusters rotate my-cluster --expires 365d     # a second token; put it into the Secret
+  lakeshore clusters revoke my-cluster 5017cde40dc8b46d   # then end the first, by its id
 
-The token is shown once. The daemon's chart takes the Secret's name as
-controlPlane.tokenSecret.name.";
+A token is shown once. The daemon's chart takes the Secret's name as
+controlPlane.tokenSecret.name.
+
+The first daemon that connects with a proof of who it is records the cluster's signing keys; from
+then on no daemon gets in without one, and a stolen enrolment token alone is worth nothing. Where
+the cluster's keys were replaced while no daemon was connected, a new token (`rotate`) records them.";
 
 /// What to do with clusters.
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
     /// Enrol a cluster, and print the token that its daemons show
     Enroll(EnrollArgs),
-    /// List the clusters that were enrolled
+    /// List the clusters that were enrolled, with their tokens
     List,
+    /// Make a second enrolment token for a cluster, beside the one in use, and print it
+    Rotate(EnrollArgs),
+    /// Revoke an enrolment token: daemons that connected with it are put out at once
+    Revoke(RevokeArgs),
 }
 
-/// A cluster to enrol.
+/// A cluster to make a token for.
 #[derive(Debug, clap::Args)]
 pub(super) struct EnrollArgs {
     /// Name of the cluster
     #[arg(value_name = "NAME")]
     name: ResourceName,
+    /// When the token shall expire, such as 30d or 12h; a daemon that dials after that is refused [default: never]
+    #[arg(long, value_name = "TIME", value_parser = check_time)]
+    expires: Option<String>,
+}
+
+/// A token to revoke.
+#[derive(Debug, clap::Args)]
+pub(super) struct RevokeArgs {
+    /// Name of the cluster
+    #[arg(value_name = "NAME")]
+    name: ResourceName,
+    /// Id of the token, as `clusters list` shows it
+    #[arg(value_name = "TOKEN_ID")]
+    id: String,
+}
+
+/// One row a token: what `list` shows as a table.
+const COLUMNS: [Column; 8] = [
+    ("NAME", "name"),
+    ("INSTALL", "install"),
+    ("DAEMONS", "daemons"),
+    ("KEYS", "keys"),
+    ("TOKEN", "id"),
+    ("CREATED", "createdAt"),
+    ("LAST USED", "lastUsedAt"),
+    ("EXPIRES", "expiresAt"),
+];
+
+fn check_time(text: &str) -> Result<String, String> {
+    parse_duration(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
 }
 
 /// Carries out the command.
 pub(super) async fn run(command: Command, session: &Session) -> Result<(), Failure> {
     match command {
-        Command::Enroll(args) => {
-            let enrolled = session.client.post(&["v1", "clusters"], &json!({"name": args.name})).await?;
-            let token = enrolled.get("token").and_then(Value::as_str).ok_or_else(|| session.client.confused("an enrolment without a token"))?;
-            if session.format != Format::Table {
-                return output::object(session.format, &enrolled);
-            }
-            output::write(&format!("{token}\n"))?;
-            note(&format!("enrolled cluster {}; its token is shown only now", args.name));
-            Ok(())
+        Command::Enroll(EnrollArgs { name, expires }) => {
+            let made = session.client.post(&["v1", "clusters"], &json!({"name": name, "expiresIn": expires})).await?;
+            show(session, &made, &format!("enrolled cluster {name}; its token is shown only now"))
+        }
+        Command::Rotate(EnrollArgs { name, expires }) => {
+            let made = session.client.post(&["v1", "clusters", name.as_str(), "tokens"], &json!({"expiresIn": expires})).await?;
+            let then = "it is shown only now; when every daemon uses it, revoke the one before";
+            show(session, &made, &format!("made a second token for cluster {name}: {then}"))
+        }
+        Command::Revoke(RevokeArgs { name, id }) => {
+            session.client.delete(&["v1", "clusters", name.as_str(), "tokens", &id]).await?;
+            output::done(session.format, &format!("revoked token {id} of cluster {name}"), &json!({"name": name, "id": id}))
         }
         Command::List => {
-            let rows = session.client.get(&["v1", "clusters"], &[]).await?;
-            let columns = [("NAME", "name"), ("INSTALL", "install"), ("DAEMONS", "daemons"), ("CREATED", "createdAt")];
-            output::list(session.format, &rows, &columns, "no clusters; `lakeshore clusters enroll NAME` adds one")
+            let clusters = session.client.get(&["v1", "clusters"], &[]).await?;
+            let shown = if session.format == Format::Table { rows(&clusters) } else { clusters };
+            output::list(session.format, &shown, &COLUMNS, "no clusters; `lakeshore clusters enroll NAME` adds one")
         }
+    }
+}
+
+/// Writes a token that was made.
+fn show(session: &Session, made: &Value, sentence: &str) -> Result<(), Failure> {
+    let token = made.get("token").and_then(Value::as_str).ok_or_else(|| session.client.confused("an enrolment without a token"))?;
+    if session.format != Format::Table {
+        return output::object(session.format, made);
+    }
+    output::write(&format!("{token}\n"))?;
+    note(sentence);
+    Ok(())
+}
+
+/// A row for each token; one for a cluster that has none.
+fn rows(clusters: &Value) -> Value {
+    let row = |cluster: &Value, token: &Value| {
+        let expired = token.get("expired") == Some(&Value::Bool(true));
+        let expires = token.get("expiresAt").and_then(Value::as_str).map(|at| if expired { format!("{at} (EXPIRED)") } else { at.to_owned() });
+        json!({
+            "name": cluster.get("name"),
+            "install": cluster.get("install"),
+            "daemons": cluster.get("daemons"),
+            "keys": if cluster.get("keys").is_some_and(Value::is_object) { "recorded" } else { "none: UNPROVEN" },
+            "id": token.get("id"),
+            "createdAt": token.get("createdAt"),
+            "lastUsedAt": token.get("lastUsedAt"),
+            "expiresAt": expires,
+        })
+    };
+    let mut shown = Vec::new();
+    for cluster in clusters.as_array().into_iter().flatten() {
+        let tokens = cluster.get("tokens").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        shown.extend(tokens.iter().map(|token| row(cluster, token)));
+        if tokens.is_empty() {
+            shown.push(row(cluster, &Value::Null));
+        }
+    }
+    shown.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_token_has_a_row_and_a_cluster_without_one_too() {
+        let token = |id: &str, expired: bool| json!({"id": id, "createdAt": "c", "lastUsedAt": null, "expiresAt": "e", "expired": expired});
+        let shown = rows(&json!([
+            {"name": "a", "install": "a-0", "daemons": 2, "keys": {"issuer": "i"}, "tokens": [token("1", false), token("2", true)]},
+            {"name": "b", "install": "b-0", "daemons": 0, "keys": null, "tokens": []},
+        ]));
+        let row = |index: usize, field: &str| shown[index][field].clone();
+        assert_eq!((row(0, "id"), row(1, "id"), row(2, "id")), (json!("1"), json!("2"), Value::Null));
+        assert_eq!((row(0, "expiresAt"), row(1, "expiresAt")), (json!("e"), json!("e (EXPIRED)")));
+        assert_eq!((row(0, "keys"), row(2, "keys")), (json!("recorded"), json!("none: UNPROVEN")));
     }
 }

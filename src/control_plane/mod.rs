@@ -13,11 +13,13 @@
 //! Tests: inline for what is pure, `store/conformance` for any store, `tests/control_plane/` over real sockets and files.
 
 mod admin_socket;
+mod audit;
 mod backup;
 mod changes;
 pub(crate) mod clock;
 mod http;
 pub(crate) mod hub;
+mod identity;
 mod launch;
 mod listen;
 pub(crate) mod logs;

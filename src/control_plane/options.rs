@@ -33,6 +33,9 @@ pub struct ServeOptions {
     /// Longest log that is stored of one instance, in bytes; what comes after it is counted and dropped
     #[arg(long, env = "LAKESHORE_LOG_LIMIT_BYTES", default_value_t = 64 << 20, value_name = "BYTES")]
     pub log_limit_bytes: u64,
+    /// Audience of the tokens by which daemons prove who they are; the chart nymph has it as controlPlane.audience
+    #[arg(long, env = "LAKESHORE_AUDIENCE", default_value = "lakeshore", value_parser = parse_audience, value_name = "NAME")]
+    pub audience: String,
     /// File that holds a token of the form lakeshore_…; it is made an admin token named `admin` at start, if it is not yet known
     #[arg(long, env = "LAKESHORE_BOOTSTRAP_TOKEN_FILE", value_name = "FILE")]
     pub bootstrap_token_file: Option<PathBuf>,
@@ -42,6 +45,11 @@ pub struct ServeOptions {
     /// How log lines are written
     #[arg(long, env = "LAKESHORE_LOG_FORMAT", default_value = "json", value_parser = parse_log_format, value_name = "json|text")]
     pub log_format: LogFormat,
+}
+
+fn parse_audience(text: &str) -> Result<String, &'static str> {
+    let valid = (1..=256).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
+    if valid { Ok(text.to_owned()) } else { Err("write 1 to 256 ASCII characters without spaces, such as lakeshore or https://lakeshore.example") }
 }
 
 fn parse_log_format(text: &str) -> Result<LogFormat, &'static str> {
@@ -54,12 +62,12 @@ fn parse_log_format(text: &str) -> Result<LogFormat, &'static str> {
 
 /// A text that is not a length of time.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("{text:?} is not a time: write a whole number and ms, s, m or h, as in 10s")]
+#[error("{text:?} is not a time: write a whole number and ms, s, m, h or d, as in 10s")]
 pub struct InvalidDuration {
     text: String,
 }
 
-/// Reads `500ms`, `10s`, `5m` or `1h`.
+/// Reads `500ms`, `10s`, `5m`, `1h` or `30d`.
 ///
 /// # Errors
 /// [`InvalidDuration`] for anything else: no unit, a fraction, a sign, or a number too large to be a time.
@@ -73,6 +81,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, InvalidDuration> {
         "s" => number.checked_mul(1_000),
         "m" => number.checked_mul(60_000),
         "h" => number.checked_mul(3_600_000),
+        "d" => number.checked_mul(86_400_000),
         _ => None,
     };
     milliseconds.map(Duration::from_millis).ok_or_else(invalid)
@@ -84,7 +93,7 @@ mod tests {
 
     #[test]
     fn a_time_has_a_whole_number_and_a_unit() {
-        for (text, milliseconds) in [("500ms", 500), ("10s", 10_000), ("5m", 300_000), ("1h", 3_600_000), ("0s", 0)] {
+        for (text, milliseconds) in [("500ms", 500), ("10s", 10_000), ("5m", 300_000), ("1h", 3_600_000), ("30d", 2_592_000_000), ("0s", 0)] {
             assert_eq!(parse_duration(text), Ok(Duration::from_millis(milliseconds)), "{text}");
         }
         for bad in ["", "10", "s", "1.5s", "-1s", "10 s", "10S", "99999999999999999999s", "18446744073709551615h"] {

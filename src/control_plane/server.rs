@@ -110,7 +110,8 @@ impl Server {
         let folder = options.data.join(LOGS);
         let logs = LogFiles::open(folder.clone()).map_err(|source| ServeError::File { path: folder, source })?;
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
-        let settings = HubSettings { lost_after: options.lost_after, log_limit: options.log_limit_bytes };
+        let audience = options.audience.clone();
+        let settings = HubSettings { lost_after: options.lost_after, log_limit: options.log_limit_bytes, audience };
         let hub = Arc::new(Hub::new(Arc::clone(&store), logs, settings, Clock::system(), tasks.clone(), stop.clone()));
         let app = Arc::new(App {
             store,

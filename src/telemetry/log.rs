@@ -30,7 +30,7 @@ pub enum TelemetryError {
 /// # Errors
 /// [`TelemetryError::Filter`] for a malformed filter; [`TelemetryError::Twice`] when called a second time.
 pub fn init(filter: &str, format: LogFormat) -> Result<(), TelemetryError> {
-    let filter = EnvFilter::try_new(filter).map_err(|source| TelemetryError::Filter { filter: filter.to_owned(), source })?;
+    let filter = with_audit(filter)?;
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stdout);
     match format {
         LogFormat::Json => builder.json().flatten_event(true).with_current_span(false).with_span_list(false).try_init(),
@@ -39,9 +39,27 @@ pub fn init(filter: &str, format: LogFormat) -> Result<(), TelemetryError> {
     .map_err(|_| TelemetryError::Twice)
 }
 
+/// Audit lines are not part of what a log level chooses: only who names their target turns them off.
+fn with_audit(filter: &str) -> Result<EnvFilter, TelemetryError> {
+    let failed = |source| TelemetryError::Filter { filter: filter.to_owned(), source };
+    let parsed = EnvFilter::try_new(filter).map_err(failed)?;
+    if filter.split(',').any(|directive| directive.trim().starts_with("audit")) {
+        return Ok(parsed);
+    }
+    Ok(parsed.add_directive("audit=info".parse().map_err(failed)?))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn audit_lines_are_written_whatever_the_level_is() {
+        for (filter, written) in [("warn", "audit=info"), ("off", "audit=info"), ("info,audit=off", "audit=off")] {
+            let filter = with_audit(filter).expect("a filter").to_string();
+            assert!(filter.contains(written), "{filter}");
+        }
+    }
 
     #[test]
     fn a_bad_filter_is_named() {

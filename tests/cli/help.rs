@@ -4,7 +4,7 @@ use crate::covers::covers;
 use crate::lakeshore::lakeshore;
 
 /// Every command and subcommand that has a help of its own; but for `serve`, whose flags are the control plane's.
-const COMMANDS: [&str; 28] = [
+const COMMANDS: [&str; 30] = [
     "",
     "launch",
     "instances",
@@ -24,6 +24,8 @@ const COMMANDS: [&str; 28] = [
     "modes remove",
     "clusters",
     "clusters enroll",
+    "clusters rotate",
+    "clusters revoke",
     "daemons",
     "namespaces",
     "namespaces create",

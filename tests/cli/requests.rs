@@ -88,6 +88,7 @@ fn each_command_asks_for_its_own_thing() {
         (&["namespaces", "list"], "GET /v1/namespaces"),
         (&["namespaces", "create", "b"], "POST /v1/namespaces"),
         (&["clusters", "list"], "GET /v1/clusters"),
+        (&["clusters", "revoke", "a b", "x"], "DELETE /v1/clusters/a%20b/tokens/x"),
         (&["daemons"], "GET /v1/daemons"),
         (&["tokens", "list"], "GET /v1/tokens"),
         (&["tokens", "revoke", "a/b"], "DELETE /v1/tokens/a%2Fb"),
@@ -158,8 +159,26 @@ fn a_test_of_a_provider_fails_when_a_check_does_or_nobody_is_there() {
 }
 
 #[test]
+fn an_enrolment_token_is_asked_for_with_its_end() {
+    let token = json!({"id": "1", "name": "c1", "token": "the-new-one"});
+    for (arguments, line, body) in [
+        (&["clusters", "enroll", "c1"][..], "POST /v1/clusters", json!({"name": "c1", "expiresIn": null})),
+        (&["clusters", "enroll", "c1", "--expires", "30d"], "POST /v1/clusters", json!({"name": "c1", "expiresIn": "30d"})),
+        (&["clusters", "rotate", "c1", "--expires", "12h"], "POST /v1/clusters/c1/tokens", json!({"expiresIn": "12h"})),
+    ] {
+        let play = Play::start(Script { answer: Some((201, token.clone())), ..Script::default() });
+        let ended = lakeshore(arguments).to(&play.url()).run();
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        let asked = play.seen().pop().expect("a request");
+        assert_eq!((asked.line.as_str(), asked.body), (line, body));
+    }
+    let ended = lakeshore(&["clusters", "enroll", "c1", "--expires", "soon"]).run();
+    assert!(ended.code == Some(2) && ended.stderr.contains("\"soon\" is not a time"), "{}", ended.stderr);
+}
+
+#[test]
 fn a_new_token_is_alone_on_stdout() {
-    for arguments in [&["clusters", "enroll", "c1"][..], &["tokens", "create", "--name", "ci", "-n", "a", "-n", "b"]] {
+    for arguments in [&["clusters", "enroll", "c1"][..], &["clusters", "rotate", "c1"], &["tokens", "create", "--name", "ci", "-n", "a", "-n", "b"]] {
         let play = Play::start(Script { answer: Some((201, json!({"id": "1", "name": "x", "token": "the-new-one"}))), ..Script::default() });
         let ended = lakeshore(arguments).to(&play.url()).run();
         assert_eq!((ended.code, ended.stdout()), (Some(0), "the-new-one\n"), "{}", ended.stderr);

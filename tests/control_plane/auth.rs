@@ -10,6 +10,8 @@ use crate::plane::Plane;
 const ROUTES: &[(&str, &str, Who)] = &[
     ("GET", "/v1/clusters", Who::Admin),
     ("POST", "/v1/clusters", Who::Admin),
+    ("POST", "/v1/clusters/c/tokens", Who::Admin),
+    ("DELETE", "/v1/clusters/c/tokens/x", Who::Admin),
     ("GET", "/v1/daemons", Who::Admin),
     ("GET", "/v1/tokens", Who::Admin),
     ("POST", "/v1/tokens", Who::Admin),

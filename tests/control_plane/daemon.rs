@@ -28,6 +28,16 @@ pub(crate) enum Incoming {
     End,
 }
 
+/// How a daemon is turned away.
+#[derive(Debug)]
+#[allow(dead_code, reason = "only the control plane's tests look into it")]
+pub(crate) enum Away {
+    /// Before its upgrade: the status and the problem.
+    Http(u16, serde_json::Value),
+    /// After its hello.
+    Closed(Close),
+}
+
 pub(crate) struct Daemon {
     socket: WebSocketStream<TcpStream>,
     pub(crate) welcome: Welcome,
@@ -142,6 +152,22 @@ impl Daemon {
             other => panic!("welcome was expected: {other:?}"),
         }
         daemon
+    }
+
+    /// Dials with a handshake and a hello of the test's own.
+    pub(crate) async fn dial(plane: &Plane, request: Request<()>, hello: ToControlPlane) -> Result<Self, Away> {
+        let socket = upgrade(plane, request).await.map_err(|response| {
+            let body = response.body().as_deref().unwrap_or_default();
+            Away::Http(response.status().as_u16(), serde_json::from_slice(body).unwrap_or_default())
+        })?;
+        let mut daemon = Self { socket, welcome: placeholder() };
+        daemon.send(hello).await;
+        match daemon.next().await {
+            Incoming::Message(ToDaemon::Welcome(welcome)) => daemon.welcome = *welcome,
+            Incoming::Message(ToDaemon::Close(close)) => return Err(Away::Closed(close)),
+            other => panic!("welcome or close was expected: {other:?}"),
+        }
+        Ok(daemon)
     }
 
     /// Connects, or not, when the server may be going away at any moment.

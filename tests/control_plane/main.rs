@@ -5,11 +5,16 @@
 mod covers;
 
 mod daemon;
+#[path = "../support/issuer.rs"]
+mod issuer;
 mod plane;
+mod proof;
 
 mod admin;
 mod auth;
 mod deletes;
+mod enrolments;
+mod identity;
 mod launches;
 mod logs;
 mod requests;

@@ -102,29 +102,6 @@ async fn a_daemon_that_dies_without_a_goodbye_breaks_no_rule() {
 }
 
 #[tokio::test]
-async fn a_newer_session_of_a_node_displaces_the_older_one_and_its_word_counts_no_more() {
-    covers!("S116");
-    let plane = Plane::start().await;
-    let token = plane.with_provider().await;
-    let mut old = Daemon::connect(&plane, &token, "node1").await;
-    let other = Daemon::connect(&plane, &token, "node2").await;
-    let launched = plane.launch(json!({"script": "", "node": "node1"}));
-    let envelope = old.create().await;
-    launched.await.expect("it ends").expect(202);
-    let mut new = Daemon::connect(&plane, &token, "node1").await;
-    assert_eq!(old.closed().await.code, CloseCode::Displaced);
-    assert_eq!((new.welcome.epoch, other.welcome.epoch), (old.welcome.epoch + 1, 1));
-    // A report that was meant for the old session, delivered late.
-    new.say_report(&envelope, 5, old.welcome.epoch, completed()).await;
-    new.report(&envelope, 2, running()).await;
-    let row = plane.instance(envelope.instance.as_str()).await;
-    assert_eq!(row["state"], "running", "the stale report changed nothing");
-    // Sequence numbers that were seen are acknowledged and change nothing.
-    new.report(&envelope, 1, seen(State::Stopped, Reason::Lost)).await;
-    assert_eq!(plane.instance(envelope.instance.as_str()).await["state"], "running");
-}
-
-#[tokio::test]
 async fn a_report_that_would_leave_no_number_for_the_end_or_no_room_in_welcome_ends_the_session() {
     covers!("S127");
     let plane = Plane::start().await;

@@ -13,9 +13,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::control_plane::clock::Clock;
-use crate::control_plane::hub::{self, End, Hub, HubSettings, Ingest, Intake, Outgoing, Receiver, Scribe, Session};
+use crate::control_plane::hub::{self, Admitted, Away, End, Hub, HubSettings, Ingest, Intake, Outgoing, Receiver, Scribe, Session};
 use crate::control_plane::logs::LogFiles;
-use crate::control_plane::store::{Cluster, ExclusiveStore, Fate, Place, SqliteStore, Store};
+use crate::control_plane::store::{Account, Cluster, ExclusiveStore, Fate, Place, Proof, SqliteStore, Store};
 use crate::types::Placement;
 use crate::wire::{Close, CloseCode, ControlPlaneSession, Frame, FromDaemon, HEARTBEAT_INTERVAL, Hello, ToDaemon};
 
@@ -102,7 +102,7 @@ impl Plane {
         let exclusive = ExclusiveStore::open(folder).expect("what a crash left can be opened");
         let store: Arc<dyn Store> = Arc::new(SqliteStore::inline_with(exclusive, move || fate.fate()));
         let logs = LogFiles::open(folder.join("logs")).expect("a folder");
-        let settings = HubSettings { lost_after: LOST_AFTER, log_limit: 64 << 20 };
+        let settings = HubSettings { lost_after: LOST_AFTER, log_limit: 64 << 20, audience: "lakeshore".into() };
         let clock = Arc::new(Mutex::new((wall, Duration::ZERO)));
         let simulated = Clock::Simulated(Arc::clone(&clock));
         let hub = Arc::new(Hub::new(Arc::clone(&store), logs, settings, simulated, TaskTracker::new(), CancellationToken::new()));
@@ -148,9 +148,20 @@ impl Plane {
         }
     }
 
+    /// What a daemon of the place proves; the proofs themselves are `tests/control_plane/identity.rs`'s.
+    fn admitted(&self, place: &Place) -> Admitted {
+        let account = Account { namespace: "nymph-system".into(), name: "nymph".into() };
+        let pod = format!("nymph-{}", place.placement);
+        let proof = Proof { account, node_uid: None, pod_uid: pod.clone(), pod };
+        Admitted { cluster: self.cluster.clone(), enrolment: "e1".into(), proof: Some(proof) }
+    }
+
     fn greet(&mut self, link: u64, hello: Box<Hello>) -> Result<(), End> {
         let Some(place) = self.talks.get(&link).map(|talk| talk.place.clone()) else { return Ok(()) };
-        let opened = now(hub::open(&self.hub, &self.cluster, place, hello))?;
+        let opened = now(hub::open(&self.hub, self.admitted(&place), place, hello)).map_err(|away| match away {
+            Away::Store(error) => End::Store(error),
+            Away::Told(close) => unreachable!("a daemon that proves who it is gets in: {}", close.message),
+        })?;
         if let Some(older) = opened.displaced {
             let of = |talk: &Talk| talk.open.as_ref().is_some_and(|open| Arc::ptr_eq(&open.receiver.session, &older));
             if let Some(older) = self.talks.iter().find(|(_, talk)| of(talk)).map(|(link, _)| *link) {

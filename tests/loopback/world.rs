@@ -11,7 +11,7 @@ use super::daemon::Daemon;
 use super::plane::{Plane, Turn, now};
 use super::rng::Rng;
 use crate::audit::Fact;
-use crate::control_plane::store::{Cluster, ExclusiveStore, Provider, SqliteStore, Store, Write};
+use crate::control_plane::store::{Cluster, ExclusiveStore, NewEnrolment, Provider, SqliteStore, Store, Write};
 use crate::control_plane::tokens::TokenHash;
 use crate::daemon::{Event, Now};
 use crate::types::{NodeName, Placement};
@@ -184,7 +184,8 @@ impl World {
 
     fn enrol(&self) {
         let store = SqliteStore::inline(ExclusiveStore::open(self.folder.path()).expect("a new folder"));
-        now(store.create_cluster(self.cluster.clone(), "e1".into(), TokenHash([1; 32]))).expect("it is stored");
+        let enrolment = NewEnrolment { id: "e1".into(), hash: TokenHash([1; 32]), created_at: Timestamp::UNIX_EPOCH, expires_at: None };
+        now(store.create_cluster(self.cluster.clone(), enrolment)).expect("it is stored");
         let provider = Provider {
             namespace: "default".into(),
             name: "p".into(),

@@ -8,6 +8,14 @@ use super::auth::Admin;
 use super::view::time;
 use super::{ApiError, AppState};
 
+/// How sure it is who a daemon is, for people.
+fn identity(account: Option<&str>) -> String {
+    match account {
+        Some(account) => format!("service account {account}"),
+        None => "UNPROVEN: enrolment token only".to_owned(),
+    }
+}
+
 /// `GET /v1/daemons`.
 pub(super) async fn list(_: Admin, State(app): AppState) -> Result<Json<Value>, ApiError> {
     let mut shown = Vec::new();
@@ -23,7 +31,10 @@ pub(super) async fn list(_: Admin, State(app): AppState) -> Result<Json<Value>, 
             "connected": session.is_some(),
             "lastSeen": time(session.map_or(row.last_seen, |session| session.heard())),
             "policyDigest": row.policy_digest,
-            "identity": "enrolment token",
+            "identity": identity(row.identity.as_deref()),
+            "proven": row.identity.is_some(),
+            "nodeUid": row.node_uid,
+            "podUid": row.pod_uid,
             "epoch": row.epoch,
             "unschedulable": facts.as_ref().map(|facts| facts.unschedulable),
             "ready": facts.as_ref().map(|facts| facts.conditions.iter().any(|condition| condition == "Ready")),

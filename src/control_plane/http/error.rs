@@ -69,9 +69,11 @@ codes! {
     ModeNotFound = "mode_not_found", NOT_FOUND, "There is no such mode";
     InstanceNotFound = "instance_not_found", NOT_FOUND, "There is no such instance";
     NodeNotFound = "node_not_found", NOT_FOUND, "No daemon of that node is known";
+    ClusterNotFound = "cluster_not_found", NOT_FOUND, "There is no such cluster";
     TokenNotFound = "token_not_found", NOT_FOUND, "There is no such token";
     AlreadyExists = "already_exists", CONFLICT, "The name is in use";
     SlugTaken = "slug_taken", CONFLICT, "Another name would share its labels";
+    TwoTokens = "two_live_tokens", CONFLICT, "The cluster has two live enrolment tokens";
     ProviderInUse = "provider_in_use", CONFLICT, "The provider has open instances";
     KeyReused = "idempotency_key_reused", CONFLICT, "The idempotency key was used for another request";
     NameTaken = "name_taken", CONFLICT, "No free instance name was found";

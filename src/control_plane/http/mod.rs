@@ -66,6 +66,8 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/instances/{instance}/logs", get(logs::of_namespace));
     let protected = Router::new()
         .route("/v1/clusters", get(clusters::list).post(clusters::enroll))
+        .route("/v1/clusters/{cluster}/tokens", post(clusters::rotate))
+        .route("/v1/clusters/{cluster}/tokens/{token}", delete(clusters::revoke))
         .route("/v1/daemons", get(daemons::list))
         .route("/v1/namespaces", get(namespaces::list).post(namespaces::create))
         .nest("/v1/namespaces/{namespace}", namespaced)

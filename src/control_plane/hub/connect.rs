@@ -8,7 +8,7 @@ use axum::response::Response;
 use http::HeaderValue;
 use http::header::{AUTHORIZATION, ORIGIN, SEC_WEBSOCKET_PROTOCOL};
 use hyper_util::rt::TokioIo;
-use jiff::Timestamp;
+use secrecy::SecretString;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::server::create_response_with_body;
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
@@ -17,7 +17,7 @@ use super::conversation;
 use crate::control_plane::http::{ApiError, App, Code};
 use crate::control_plane::tokens::{TokenHash, TokenKind};
 use crate::types::Placement;
-use crate::wire::{MAX_BINARY, NODE_HEADER, ROLE_HEADER, Version, negotiate, offer};
+use crate::wire::{IDENTITY_HEADER, MAX_BINARY, NODE_HEADER, ROLE_HEADER, Version, negotiate, offer};
 
 /// Read and write buffers of a socket, in bytes: there is one of each for every connected daemon.
 const BUFFER: usize = 4 << 10;
@@ -27,6 +27,7 @@ const MAX_WRITE_BUFFER: usize = MAX_BINARY + (256 << 10);
 /// What a daemon says before its upgrade. Checked after its token: a stranger learns nothing of what else is wrong.
 struct Handshake {
     token: Option<TokenHash>,
+    identity: Option<SecretString>,
     placement: Option<Placement>,
     version: Option<Version>,
     response: Result<Response, String>,
@@ -39,6 +40,7 @@ impl Handshake {
         let offered = header(SEC_WEBSOCKET_PROTOCOL.as_str()).unwrap_or_default();
         Self {
             token: token.and_then(|token| TokenKind::Enrolment.hash(token.trim())),
+            identity: header(IDENTITY_HEADER).map(|token| SecretString::from(token.trim())),
             placement: placement(header(ROLE_HEADER), header(NODE_HEADER)),
             version: negotiate(offered),
             response: create_response_with_body(request, Body::empty).map_err(|error| error.to_string()),
@@ -60,12 +62,13 @@ pub(crate) async fn connect(State(app): State<Arc<App>>, mut request: Request) -
     if request.headers().contains_key(ORIGIN) {
         return Err(ApiError::new(Code::BrowserRefused, "this path is for daemons; a request with an Origin comes from a browser"));
     }
-    let Handshake { token, placement, version, response } = Handshake::read(&request);
+    let Handshake { token, identity, placement, version, response } = Handshake::read(&request);
+    // The same words for everybody, so that who has stolen an enrolment token does not learn that it is one.
     let unknown = || {
-        ApiError::new(Code::Unauthorized, "the enrolment token is missing, malformed, unknown or revoked")
-            .cure("make one with `lakeshore clusters enroll NAME` and put it into the daemon's token file")
+        ApiError::new(Code::Unauthorized, "the enrolment token (unknown, revoked or expired) or the daemon's proof of identity is not accepted")
+            .cure("`lakeshore clusters list` shows the tokens; the chart's controlPlane.audience must be what `lakeshore serve --audience` says")
     };
-    let cluster = app.store.cluster_by_token(token.ok_or_else(unknown)?, Timestamp::now()).await?.ok_or_else(unknown)?;
+    let visitor = app.hub.at_the_door(token, placement.clone(), identity).await?.ok_or_else(unknown)?;
     let placement = placement.ok_or_else(|| {
         let detail = format!("the header {NODE_HEADER} must name the daemon's node, or {ROLE_HEADER} say that it is the cluster's");
         ApiError::new(Code::BadHandshake, detail)
@@ -90,7 +93,7 @@ pub(crate) async fn connect(State(app): State<Arc<App>>, mut request: Request) -
             .max_message_size(Some(MAX_BINARY))
             .max_frame_size(Some(MAX_BINARY));
         let socket = WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Server, Some(config)).await;
-        conversation::run(hub, cluster, placement, socket).await;
+        conversation::run(hub, visitor, socket).await;
     });
     Ok(response)
 }

@@ -12,15 +12,15 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::error::ProtocolError;
 use tokio_tungstenite::tungstenite::{self, Message};
 
+use super::identity::{Away, Visitor};
 use super::ingest;
 use super::opening::{self, Opened};
 use super::outbox::{self, Outgoing};
 use super::receive::Receiver;
 use super::session::Session;
 use super::{Hub, unless_cancelled};
-use crate::control_plane::store::{Cluster, Instance, Place, StoreError};
+use crate::control_plane::store::{Instance, StoreError};
 use crate::error::Chain;
-use crate::types::Placement;
 use crate::wire::{self, Close, CloseCode, ControlPlaneSession, Due, Frame, FromDaemon, HEARTBEAT_INTERVAL, Hello, ToDaemon, Violation};
 
 /// When a daemon shall try again after the store failed.
@@ -93,24 +93,32 @@ fn frame(message: Option<Result<Message, tungstenite::Error>>) -> Result<Option<
     }
 }
 
-/// Runs a session of a daemon whose token and place were read in the handshake.
-pub(super) async fn run<S>(hub: Arc<Hub>, cluster: Cluster, placement: Placement, socket: WebSocketStream<S>)
+/// Runs a session of a daemon whose handshake was looked at.
+pub(super) async fn run<S>(hub: Arc<Hub>, visitor: Visitor, socket: WebSocketStream<S>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let (sink, stream) = socket.split();
-    let place = Place { cluster: cluster.name.clone(), placement: placement.clone() };
-    let machine = ControlPlaneSession::new(placement, HEARTBEAT_INTERVAL, Duration::ZERO);
+    let place = visitor.place();
+    let machine = ControlPlaneSession::new(place.placement.clone(), HEARTBEAT_INTERVAL, Duration::ZERO);
     let mut peer = Peer { stream, machine, started: Instant::now() };
     let hello = match first(&mut peer).await {
         Ok(hello) => hello,
-        Err(End::Protocol(message)) => return refuse(sink, &mut peer.stream, &place, message).await,
+        Err(End::Protocol(message)) => {
+            tracing::warn!(node = %place.placement, error = %message, "A daemon broke the protocol");
+            return refuse(sink, &mut peer.stream, Close { code: CloseCode::Protocol, message, retry_after_ms: None }).await;
+        }
         Err(End::Gone | End::Store(_)) => return,
     };
     let (version, held) = (hello.version.clone(), hello.held.len());
-    let opened = match opening::open(&hub, &cluster, place.clone(), hello).await {
+    let opened = match hub.admit(visitor, &hello).await {
+        Ok(admitted) => opening::open(&hub, admitted, place.clone(), hello).await,
+        Err(away) => Err(away),
+    };
+    let opened = match opened {
         Ok(opened) => opened,
-        Err(error) => return tracing::error!(node = %place.placement, error = %Chain(&error), "A session cannot be opened"),
+        Err(Away::Told(close)) => return refuse(sink, &mut peer.stream, close).await,
+        Err(Away::Store(error)) => return tracing::error!(node = %place.placement, error = %Chain(&error), "A session cannot be opened"),
     };
     let Opened { session, outbox, logs, displaced } = opened;
     // A session that ends early, by a panic too, must not keep its successor waiting.
@@ -119,7 +127,7 @@ where
     if let Some(older) = displaced {
         older.finished().cancelled().await;
     }
-    tracing::info!(cluster = %cluster.name, node = %place.placement, epoch = session.epoch(), version, held, "Daemon connected");
+    tracing::info!(cluster = %place.cluster, node = %place.placement, epoch = session.epoch(), version, held, "Daemon connected");
     serve(&hub, &session, logs, &mut peer).await;
     session.abandon();
     hub.remove(&session);
@@ -171,13 +179,11 @@ fn conclude(session: &Session, end: End) {
 }
 
 /// Tells a peer that never became a session why not.
-async fn refuse<S>(mut sink: impl Sink<Message, Error = tungstenite::Error> + Unpin, stream: &mut S, place: &Place, message: String)
+async fn refuse<S>(mut sink: impl Sink<Message, Error = tungstenite::Error> + Unpin, stream: &mut S, close: Close)
 where
     S: Stream<Item = Result<Message, tungstenite::Error>> + Unpin,
 {
-    tracing::warn!(node = %place.placement, error = %message, "A daemon broke the protocol");
-    let close = ToDaemon::Close(Close { code: CloseCode::Protocol, message, retry_after_ms: None });
-    let Ok(text) = wire::encode_text(&close) else { return };
+    let Ok(text) = wire::encode_text(&ToDaemon::Close(close)) else { return };
     let goodbye = async {
         sink.send(Message::text(text)).await?;
         sink.close().await

@@ -6,21 +6,24 @@
 
 pub(crate) mod connect;
 mod conversation;
+mod identity;
 mod ingest;
 mod opening;
 mod outbox;
 mod receive;
 mod session;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::audit::Strangers;
 use super::changes::Changes;
 use super::clock::Clock;
+use super::identity::Rotation;
 use super::logs::LogFiles;
 use super::store::{Instance, Place, Store};
 use crate::types::DispatchId;
@@ -31,6 +34,7 @@ pub(crate) use session::{Found, Session};
 #[cfg(test)]
 pub(crate) use {
     conversation::End,
+    identity::{Admitted, Away},
     ingest::{INTAKE, Ingest, Intake},
     opening::open,
     outbox::{Outgoing, Scribe},
@@ -38,12 +42,14 @@ pub(crate) use {
 };
 
 /// Limits and waits that sessions keep.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct HubSettings {
     /// Told to daemons in `welcome`.
     pub(crate) lost_after: Duration,
     /// Longest stored log of an instance, in bytes.
     pub(crate) log_limit: u64,
+    /// Audience of the tokens by which daemons prove who they are.
+    pub(crate) audience: String,
 }
 
 /// All sessions of this process, and what they share.
@@ -58,6 +64,12 @@ pub(crate) struct Hub {
     /// When dispatches were accepted, on the monotonic clock; those whose object is not reported yet.
     accepted: Mutex<HashMap<DispatchId, Duration>>,
     sessions: Mutex<BTreeMap<Place, Arc<Session>>>,
+    /// Places whose session is being opened.
+    entering: Mutex<BTreeSet<Place>>,
+    /// Enrolment tokens that were revoked while this process runs: a session that was being opened meanwhile is closed as it appears.
+    revoked: Mutex<BTreeSet<String>>,
+    rotation: Rotation,
+    strangers: Strangers,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
@@ -80,6 +92,10 @@ impl Hub {
             left: Mutex::default(),
             accepted: Mutex::default(),
             sessions: Mutex::default(),
+            entering: Mutex::default(),
+            revoked: Mutex::default(),
+            rotation: Rotation::default(),
+            strangers: Strangers::default(),
             tasks,
             stop,
         }
@@ -141,9 +157,46 @@ impl Hub {
         }
     }
 
+    /// Announces that a session of the place is being opened.
+    ///
+    /// # Errors
+    /// When the place is taken: by this session, or by one that is being opened, too.
+    fn enter(&self, place: &Place) -> Result<Entry<'_>, Option<Arc<Session>>> {
+        let mut entering = locked(&self.entering);
+        if let Some(session) = self.session(place) {
+            return Err(Some(session));
+        }
+        if !entering.insert(place.clone()) {
+            return Err(None);
+        }
+        Ok(Entry { hub: self, place: place.clone() })
+    }
+
+    /// Has the daemons of a cluster dial again that have no proof: its keys are recorded now.
+    fn ask_for_proof(&self, cluster: &str) {
+        for session in self.live(cluster).iter().filter(|session| session.proof().is_none()) {
+            let message = "the cluster's signing keys are recorded: dial again, with a proof".to_owned();
+            session.close(Close { code: CloseCode::GoAway, message, retry_after_ms: None });
+        }
+    }
+
+    /// Closes the sessions that were opened with an enrolment token; answers with how many.
+    pub(crate) fn revoke(&self, enrolment: &str) -> usize {
+        locked(&self.revoked).insert(enrolment.to_owned());
+        let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_it: Vec<_> = sessions.values().filter(|session| session.enrolment() == enrolment).collect();
+        for session in &of_it {
+            session.close(revoked());
+        }
+        of_it.len()
+    }
+
     /// Puts a session in its place; answers with the older one that it displaces, or with itself when a newer one is there.
     fn register(&self, session: &Arc<Session>) -> Option<Arc<Session>> {
         let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        if locked(&self.revoked).contains(session.enrolment()) {
+            session.close(revoked());
+        }
         match sessions.get(session.place()) {
             Some(other) if other.epoch() > session.epoch() => Some(Arc::clone(session)),
             _ => sessions.insert(session.place().clone(), Arc::clone(session)),
@@ -171,6 +224,30 @@ impl Hub {
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.tasks.spawn(task);
     }
+}
+
+/// A place whose session is being opened.
+#[derive(Debug)]
+struct Entry<'a> {
+    hub: &'a Hub,
+    place: Place,
+}
+
+impl Drop for Entry<'_> {
+    fn drop(&mut self) {
+        locked(&self.hub.entering).remove(&self.place);
+    }
+}
+
+impl std::fmt::Debug for Hub {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Hub")
+    }
+}
+
+fn revoked() -> Close {
+    let message = "the enrolment token was revoked; `lakeshore clusters rotate` makes a new one".to_owned();
+    Close { code: CloseCode::BadToken, message, retry_after_ms: None }
 }
 
 /// Ends when the token is cancelled, with `None`, or with the future's output.

@@ -4,15 +4,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 
-use super::Hub;
+use super::identity::{Admitted, Away, occupied};
 use super::outbox::{OUTBOX, Outgoing};
 use super::session::Session;
-use crate::control_plane::store::{Adopted, Adoption, Cluster, Fence, Instance, OpenSession, Phase, Place, StoreError};
+use super::{Entry, Hub};
+use crate::control_plane::audit;
+use crate::control_plane::store::{Adopted, Adoption, Cluster, Fence, Instance, OpenSession, Phase, Place};
 use crate::wire::{Close, CloseCode, HEARTBEAT_INTERVAL, Hello, OpenItem, OpenPhase, ToDaemon, Welcome};
 
 /// Lines about unknown instances that one session may cause.
 const MAX_TOLD: usize = 100;
+/// How long a daemon without a proof waits for the session of its place to end.
+const LEAVING: Duration = Duration::from_secs(2);
 
 /// A session that the store has opened and nobody serves yet.
 pub(crate) struct Opened {
@@ -25,24 +30,37 @@ pub(crate) struct Opened {
     pub(crate) displaced: Option<Arc<Session>>,
 }
 
-/// Opens a session for a daemon whose identity was proved in the handshake.
-pub(crate) async fn open(hub: &Hub, cluster: &Cluster, place: Place, hello: Box<Hello>) -> Result<Opened, StoreError> {
-    let facts = hello.node.clone();
-    let opened = hub.store.open_session(OpenSession { place: place.clone(), hello, now: hub.clock.wall() }).await?;
+/// Opens a session for a daemon that gets in. One without a proof never takes the place of another that is connected.
+///
+/// # Errors
+/// [`Away`].
+pub(crate) async fn open(hub: &Hub, admitted: Admitted, place: Place, hello: Box<Hello>) -> Result<Opened, Away> {
+    let _entry = match enter(hub, &place, admitted.proof.is_some()).await {
+        Ok(entry) => entry,
+        Err(silent) => {
+            audit::occupied(&place, &admitted.enrolment, silent);
+            return Err(Away::Told(occupied()));
+        }
+    };
+    let (facts, proof) = (hello.node.clone(), admitted.proof.clone());
+    let opening = OpenSession { place: place.clone(), hello, proof, now: hub.clock.wall() };
+    let opened = hub.store.open_session(opening).await?;
     tell_unknown(&place, &opened.unknown);
+    let cluster = admitted.cluster.clone();
     let (sender, outbox) = mpsc::channel(OUTBOX);
     let fence = Fence { place, epoch: opened.epoch };
-    let session = Arc::new(Session::new(fence, cluster.install.clone(), facts, sender, hub.clock.wall(), hub.stop.child_token()));
+    let session = Arc::new(Session::new(fence, admitted, facts, sender, hub.clock.wall(), hub.stop.child_token()));
     // Before anybody else can reach the session.
-    session.say(Outgoing::Message(ToDaemon::Welcome(Box::new(welcome(hub, &session, cluster, &opened.open))))).await;
+    session.say(Outgoing::Message(ToDaemon::Welcome(Box::new(welcome(hub, &session, &cluster, &opened.open))))).await;
     let displaced = hub.register(&session);
     if let Some(older) = &displaced {
         let message = "a newer session of the same place took over".to_owned();
         older.close(Close { code: CloseCode::Displaced, message, retry_after_ms: None });
         if !Arc::ptr_eq(older, &session) {
-            tracing::warn!(node = %session.place().placement, epoch = session.epoch(), "A daemon displaces an older session of its place");
+            audit::displaced(session.place(), older.proof(), session.proof(), hub.silent(older));
         }
     }
+    audit::connected(session.place(), session.enrolment(), session.epoch(), session.proof());
     let displaced = displaced.filter(|older| !Arc::ptr_eq(older, &session));
     Ok(Opened { session, outbox, logs: opened.logs, displaced })
 }
@@ -66,6 +84,22 @@ fn tell_unknown(place: &Place, unknown: &[Adoption]) {
     if unknown.len() > MAX_TOLD {
         tracing::info!(node = %node, instances = unknown.len() - MAX_TOLD, "More instances were not known");
     }
+}
+
+/// Takes the place, from whoever is there only with a proof. A session whose socket is closed already is waited for.
+///
+/// # Errors
+/// For how long whoever is there was silent.
+async fn enter<'a>(hub: &'a Hub, place: &Place, proven: bool) -> Result<Option<Entry<'a>>, Duration> {
+    let taken = match hub.enter(place) {
+        Ok(entry) => return Ok(Some(entry)),
+        Err(_) if proven => return Ok(None),
+        Err(taken) => taken,
+    };
+    if let Some(session) = &taken {
+        let _ = timeout(LEAVING, session.finished().cancelled()).await; // whether it has gone is asked next
+    }
+    hub.enter(place).map(Some).map_err(|taken| taken.map_or(Duration::ZERO, |session| hub.silent(&session)))
 }
 
 fn welcome(hub: &Hub, session: &Session, cluster: &Cluster, open: &[Instance]) -> Welcome {

@@ -70,7 +70,8 @@ impl Receiver {
 
     async fn message(&self, message: ToControlPlane) -> Result<(), End> {
         match message {
-            ToControlPlane::Hello(_) | ToControlPlane::Heartbeat {} | ToControlPlane::Keys(_) => {}
+            ToControlPlane::Hello(_) | ToControlPlane::Heartbeat {} => {}
+            ToControlPlane::Keys(keys) => self.hub.session_told_keys(&self.session, &keys).await?,
             ToControlPlane::Accepted { dispatch_id, attempt, namespace } => {
                 let Ok(kube_namespace) = namespace.parse::<KubeNamespace>() else {
                     return Err(End::Protocol("accepted names no valid namespace".into()));

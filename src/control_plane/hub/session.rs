@@ -10,9 +10,10 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use super::identity::Admitted;
 use super::outbox::{OUTBOX, Outgoing};
 use super::unless_cancelled;
-use crate::control_plane::store::{Fence, Place};
+use crate::control_plane::store::{Fence, Place, Proof};
 use crate::types::{DispatchId, InstanceName};
 use crate::wire::{CheckItem, Close, CloseCode, NodeFacts, ToDaemon};
 
@@ -39,6 +40,8 @@ pub(super) enum Answer {
 pub(crate) struct Session {
     fence: Fence,
     install: String,
+    enrolment: String,
+    proof: Option<Proof>,
     facts: Mutex<Option<NodeFacts>>,
     heard: Mutex<Timestamp>,
     outbox: mpsc::Sender<Outgoing>,
@@ -58,7 +61,7 @@ pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Session {
     pub(super) fn new(
         fence: Fence,
-        install: String,
+        admitted: Admitted,
         facts: Option<NodeFacts>,
         outbox: mpsc::Sender<Outgoing>,
         now: Timestamp,
@@ -66,7 +69,9 @@ impl Session {
     ) -> Self {
         Self {
             fence,
-            install,
+            install: admitted.cluster.install,
+            enrolment: admitted.enrolment,
+            proof: admitted.proof,
             facts: Mutex::new(facts),
             heard: Mutex::new(now),
             outbox,
@@ -86,6 +91,16 @@ impl Session {
     /// The enrolment of its cluster.
     pub(super) fn install(&self) -> &str {
         &self.install
+    }
+
+    /// Id of the enrolment token that it was opened with.
+    pub(super) fn enrolment(&self) -> &str {
+        &self.enrolment
+    }
+
+    /// Who the daemon proved to be.
+    pub(crate) fn proof(&self) -> Option<&Proof> {
+        self.proof.as_ref()
     }
 
     pub(crate) fn epoch(&self) -> u64 {

@@ -8,6 +8,7 @@
 mod error;
 mod rows;
 mod sqlite;
+mod trust;
 
 #[cfg(test)]
 mod conformance;
@@ -30,6 +31,7 @@ pub(crate) use rows::{
 #[cfg(test)]
 pub(crate) use sqlite::Fate;
 pub(crate) use sqlite::{DATABASE, ExclusiveStore, SqliteStore};
+pub(crate) use trust::{Account, Added, ClusterRow, Enrolled, Enrolment, MAX_ENROLMENTS, NewEnrolment, Proof, Trust};
 
 /// An answer of the store.
 pub(crate) type Reply<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
@@ -40,11 +42,21 @@ pub(crate) const MAX_ATTEMPTS: u32 = 4;
 /// The control plane's store. Dropping a reply does not undo its transition.
 pub(crate) trait Store: Send + Sync + 'static {
     /// Enrols a cluster with its first enrolment token.
-    fn create_cluster(&self, cluster: Cluster, enrolment: String, hash: TokenHash) -> Reply<'_, Put>;
-    /// All clusters by name, each with the number of daemons that ever connected.
-    fn clusters(&self) -> Reply<'_, Vec<(Cluster, u64)>>;
-    /// The cluster that an enrolment token belongs to; notes that the token was used.
-    fn cluster_by_token(&self, hash: TokenHash, now: Timestamp) -> Reply<'_, Option<Cluster>>;
+    fn create_cluster(&self, cluster: Cluster, enrolment: NewEnrolment) -> Reply<'_, Put>;
+    /// All clusters by name.
+    fn clusters(&self) -> Reply<'_, Vec<ClusterRow>>;
+    /// The cluster that an enrolment token belongs to, unless the token is revoked or expired.
+    fn cluster_by_token(&self, hash: TokenHash, now: Timestamp) -> Reply<'_, Option<Enrolled>>;
+    /// Adds an enrolment token to a cluster that has fewer than [`MAX_ENROLMENTS`] live ones.
+    fn add_enrolment(&self, cluster: String, enrolment: NewEnrolment) -> Reply<'_, Added>;
+    /// Notes that a session is opened with an enrolment token; `false` when it was revoked or has expired.
+    fn use_enrolment(&self, id: String, now: Timestamp) -> Reply<'_, bool>;
+    /// Revokes an enrolment token; `false` when the cluster has none of this id.
+    fn revoke_enrolment(&self, cluster: String, id: String, now: Timestamp) -> Reply<'_, bool>;
+    /// What the proofs of a cluster's daemons are checked against.
+    fn trust(&self, cluster: String) -> Reply<'_, Option<Trust>>;
+    /// Records what proofs are checked against, in place of what was recorded at `known`; `false` when that has changed meanwhile.
+    fn record_trust(&self, cluster: String, known: Option<Timestamp>, trust: Trust) -> Reply<'_, bool>;
 
     /// Stores a caller token.
     fn create_token(&self, token: TokenRow) -> Reply<'_, Put>;

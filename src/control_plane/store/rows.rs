@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
+use super::Proof;
 use crate::control_plane::tokens::TokenHash;
 use crate::types::{Attempt, DispatchId, InstanceName, KubeNamespace, NodeName, Observation, Placement, Reason, Role};
 use crate::wire::{Hello, LogEndReason, NodeFacts, Rejection, ResumePoint};
@@ -136,6 +137,12 @@ pub(crate) struct DaemonRow {
     pub(crate) policy_digest: String,
     /// What it last said of its node; a daemon of role `cluster` has none.
     pub(crate) facts: Option<NodeFacts>,
+    /// The ServiceAccount that it proved to be, `NAMESPACE/NAME`; `None` when it had the enrolment token alone.
+    pub(crate) identity: Option<String>,
+    /// UID of its Node, from the proof.
+    pub(crate) node_uid: Option<String>,
+    /// UID of its Pod, from the proof.
+    pub(crate) pod_uid: Option<String>,
     /// When a session of it last opened or closed; a live one is newer than its row.
     pub(crate) last_seen: Timestamp,
 }
@@ -145,6 +152,8 @@ pub(crate) struct DaemonRow {
 pub(crate) struct OpenSession {
     pub(crate) place: Place,
     pub(crate) hello: Box<Hello>,
+    /// Who the daemon proved to be; `None` when it had the enrolment token alone.
+    pub(crate) proof: Option<Proof>,
     pub(crate) now: Timestamp,
 }
 

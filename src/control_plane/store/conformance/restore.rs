@@ -128,7 +128,7 @@ pub(in crate::control_plane::store) async fn what_a_daemon_holds_and_a_copy_does
 pub(in crate::control_plane::store) async fn what_is_not_ours_is_not_taken_over(kind: &impl Kind) {
     let store = restored(kind).await;
     let other = Cluster { name: "c2".into(), install: "c2-00000000".into(), created_at: now() };
-    assert_eq!(store.create_cluster(other, "e2".into(), hash(2)).await.expect("it is stored"), Put::Done);
+    assert_eq!(store.create_cluster(other, enrolment("e2", 2)).await.expect("it is stored"), Put::Done);
     let provider = store.provider("default".into(), "demo".into()).await.expect("it is read").expect("it exists");
     let foreign = Provider { name: "theirs".into(), cluster: "c2".into(), ..provider };
     assert_eq!(store.put_provider(foreign, Write::Create, now()).await.expect("it is stored"), Put::Done);

@@ -3,8 +3,9 @@
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::convert::{count, json, parsed, to_json, to_time};
-use crate::control_plane::store::{CallerToken, Cluster, Missing, Mode, Provider, Put, Removal, TokenRow, Write};
+use super::convert::{json, parsed, to_json, to_time};
+use super::identity;
+use crate::control_plane::store::{CallerToken, Cluster, Missing, Mode, NewEnrolment, Provider, Put, Removal, TokenRow, Write};
 use crate::control_plane::tokens::TokenHash;
 use crate::types::slug;
 
@@ -16,39 +17,18 @@ fn has_namespace(connection: &Connection, name: &str) -> rusqlite::Result<bool> 
     exists(connection, "SELECT 1 FROM namespaces WHERE name = ?1", &[name])
 }
 
-pub(super) fn create_cluster(connection: &Connection, cluster: &Cluster, enrolment: &str, hash: &TokenHash) -> rusqlite::Result<Put> {
+pub(super) fn create_cluster(connection: &Connection, cluster: &Cluster, enrolment: &NewEnrolment) -> rusqlite::Result<Put> {
     if exists(connection, "SELECT 1 FROM clusters WHERE name = ?1", &[&cluster.name])? {
         return Ok(Put::Exists);
     }
     let created_at = to_time(cluster.created_at);
     connection.execute("INSERT INTO clusters (name, install, created_at) VALUES (?1, ?2, ?3)", params![cluster.name, cluster.install, created_at])?;
-    connection.execute(
-        "INSERT INTO enrolments (id, cluster, token_hash, created_at) VALUES (?1, ?2, ?3, ?4)",
-        params![enrolment, cluster.name, hash.0, created_at],
-    )?;
+    identity::insert(connection, &cluster.name, enrolment)?;
     Ok(Put::Done)
 }
 
-fn cluster(row: &Row<'_>) -> rusqlite::Result<Cluster> {
+pub(super) fn cluster(row: &Row<'_>) -> rusqlite::Result<Cluster> {
     Ok(Cluster { name: row.get("name")?, install: row.get("install")?, created_at: parsed(row, "created_at")? })
-}
-
-pub(super) fn clusters(connection: &Connection) -> rusqlite::Result<Vec<(Cluster, u64)>> {
-    let sql = "SELECT *, (SELECT count(*) FROM daemons WHERE cluster = name) AS daemons FROM clusters ORDER BY name";
-    connection.prepare_cached(sql)?.query_map([], |row| Ok((cluster(row)?, count(row, "daemons")?)))?.collect()
-}
-
-/// The cluster of an enrolment token, and the enrolment's id.
-pub(super) fn cluster_by_token(connection: &Connection, hash: &TokenHash) -> rusqlite::Result<Option<(Cluster, String)>> {
-    let sql = "SELECT clusters.*, enrolments.id AS enrolment, token_hash FROM enrolments JOIN clusters ON name = cluster \
-        WHERE token_hash = ?1 AND revoked_at IS NULL";
-    let read = |row: &Row<'_>| Ok((cluster(row)?, row.get::<_, String>("enrolment")?, row.get::<_, Vec<u8>>("token_hash")?));
-    let found = connection.prepare_cached(sql)?.query_row([hash.0], read).optional()?;
-    Ok(found.filter(|(_, _, stored)| hash.matches(stored)).map(|(cluster, enrolment, _)| (cluster, enrolment)))
-}
-
-pub(super) fn note_enrolment_used(connection: &Connection, enrolment: &str, now: Timestamp) -> rusqlite::Result<()> {
-    connection.execute("UPDATE enrolments SET last_used_at = ?2 WHERE id = ?1", params![enrolment, to_time(now)]).map(drop)
 }
 
 pub(super) fn create_token(connection: &Connection, token: &TokenRow) -> rusqlite::Result<Put> {

@@ -9,6 +9,7 @@ mod directory;
 mod dispatches;
 mod engine;
 mod exclusive;
+mod identity;
 mod log_rows;
 mod restore;
 mod schema;
@@ -17,13 +18,13 @@ mod wal;
 
 use std::path::PathBuf;
 
-use futures_util::FutureExt;
 use jiff::Timestamp;
 use rusqlite::Connection;
 
 use super::{
-    Acceptance, Accepted, CallerToken, Cluster, DaemonRow, Deletion, Fence, Instance, InstanceFilter, Launched, LogProgress, Mode, NewLaunch, Offer,
-    OpenSession, OpenedSession, Place, Provider, Put, Refusal, Refused, Removal, Reply, Reported, Store, StoredLog, TokenRow, Write,
+    Acceptance, Accepted, Added, CallerToken, Cluster, ClusterRow, DaemonRow, Deletion, Enrolled, Fence, Instance, InstanceFilter, Launched,
+    LogProgress, Mode, NewEnrolment, NewLaunch, Offer, OpenSession, OpenedSession, Place, Provider, Put, Refusal, Refused, Removal, Reply, Reported,
+    Store, StoredLog, TokenRow, Trust, Write,
 };
 use crate::control_plane::tokens::TokenHash;
 use crate::types::{DispatchId, InstanceName};
@@ -35,22 +36,36 @@ pub(crate) use engine::SqliteStore;
 pub(crate) use exclusive::{DATABASE, ExclusiveStore};
 
 impl Store for SqliteStore {
-    fn create_cluster(&self, cluster: Cluster, enrolment: String, hash: TokenHash) -> Reply<'_, Put> {
-        self.write("enrol a cluster", move |tx| directory::create_cluster(tx, &cluster, &enrolment, &hash))
+    fn create_cluster(&self, cluster: Cluster, enrolment: NewEnrolment) -> Reply<'_, Put> {
+        self.write("enrol a cluster", move |tx| directory::create_cluster(tx, &cluster, &enrolment))
     }
 
-    fn clusters(&self) -> Reply<'_, Vec<(Cluster, u64)>> {
-        self.read("list clusters", directory::clusters)
+    fn clusters(&self) -> Reply<'_, Vec<ClusterRow>> {
+        self.read("list clusters", identity::clusters)
     }
 
-    fn cluster_by_token(&self, hash: TokenHash, now: Timestamp) -> Reply<'_, Option<Cluster>> {
-        async move {
-            let found = self.read("look up an enrolment token", move |connection| directory::cluster_by_token(connection, &hash)).await?;
-            let Some((cluster, enrolment)) = found else { return Ok(None) }; // a stranger must not make the database write
-            self.write("note the use of an enrolment token", move |tx| directory::note_enrolment_used(tx, &enrolment, now)).await?;
-            Ok(Some(cluster))
-        }
-        .boxed()
+    fn cluster_by_token(&self, hash: TokenHash, now: Timestamp) -> Reply<'_, Option<Enrolled>> {
+        self.read("look up an enrolment token", move |connection| identity::by_token(connection, &hash, now))
+    }
+
+    fn add_enrolment(&self, cluster: String, enrolment: NewEnrolment) -> Reply<'_, Added> {
+        self.write("add an enrolment token", move |tx| identity::add(tx, &cluster, &enrolment))
+    }
+
+    fn use_enrolment(&self, id: String, now: Timestamp) -> Reply<'_, bool> {
+        self.write("note the use of an enrolment token", move |tx| identity::note_used(tx, &id, now))
+    }
+
+    fn revoke_enrolment(&self, cluster: String, id: String, now: Timestamp) -> Reply<'_, bool> {
+        self.write("revoke an enrolment token", move |tx| identity::revoke(tx, &cluster, &id, now))
+    }
+
+    fn trust(&self, cluster: String) -> Reply<'_, Option<Trust>> {
+        self.read("read a cluster's signing keys", move |connection| identity::trust_of(connection, &cluster))
+    }
+
+    fn record_trust(&self, cluster: String, known: Option<Timestamp>, trust: Trust) -> Reply<'_, bool> {
+        self.write("record a cluster's signing keys", move |tx| identity::record(tx, &cluster, known, &trust))
     }
 
     fn create_token(&self, token: TokenRow) -> Reply<'_, Put> {

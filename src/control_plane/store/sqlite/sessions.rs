@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::convert::{INSTANCE, count, instance, json, parsed, place, to_integer, to_json, to_time, to_word, word};
-use super::{adopt, restore};
+use super::{adopt, identity, restore};
 use crate::control_plane::store::{DaemonRow, Fence, Instance, OpenSession, OpenedSession, Place};
 use crate::types::InstanceName;
 
@@ -15,7 +15,7 @@ pub(super) fn is_current(connection: &Connection, fence: &Fence) -> rusqlite::Re
 }
 
 pub(super) fn open(connection: &Connection, session: &OpenSession) -> rusqlite::Result<OpenedSession> {
-    let OpenSession { place, hello, now } = session;
+    let OpenSession { place, hello, proof, now } = session;
     let epoch = connection.query_row(
         "INSERT INTO daemons (cluster, node, epoch, role, version, policy_digest, facts, last_seen) VALUES (?1, ?2, ?8, ?3, ?4, ?5, ?6, ?7) \
          ON CONFLICT (cluster, node) DO UPDATE SET epoch = epoch + 1, role = ?3, version = ?4, policy_digest = ?5, facts = ?6, last_seen = ?7 \
@@ -33,6 +33,7 @@ pub(super) fn open(connection: &Connection, session: &OpenSession) -> rusqlite::
         |row| count(row, "epoch"),
     )?;
     let unknown = adopt::adopt(connection, place, &hello.held, *now)?;
+    identity::note_proof(connection, place, proof.as_ref())?;
     let open = of_place(connection, place, "phase IN ('accepted', 'created')")?;
     let logs = of_place(connection, place, "log_started = 1 AND log_end IS NULL")?;
     Ok(OpenedSession { epoch, open, logs, unknown })
@@ -62,6 +63,9 @@ fn daemon(row: &Row<'_>) -> rusqlite::Result<DaemonRow> {
         version: row.get("version")?,
         policy_digest: row.get("policy_digest")?,
         facts: json(row, "facts")?,
+        identity: row.get("identity")?,
+        node_uid: row.get("node_uid")?,
+        pod_uid: row.get("pod_uid")?,
         last_seen: parsed(row, "last_seen")?,
     })
 }
