@@ -20,7 +20,7 @@ pub fn parse_dispatch(bytes: &[u8]) -> Result<Dispatch, Rejection> {
 /// The refusal that stands for a dispatch whose content cannot be work.
 pub(super) fn from_wire(error: &InvalidDispatch) -> Rejection {
     let field = match error {
-        InvalidDispatch::Malformed { .. } | InvalidDispatch::Version { .. } => "dispatch",
+        InvalidDispatch::Malformed { .. } | InvalidDispatch::Version { .. } | InvalidDispatch::TooManyValues { .. } => "dispatch",
         InvalidDispatch::NotBase64 { .. } | InvalidDispatch::NotUtf8 { .. } | InvalidDispatch::Nul { .. } | InvalidDispatch::ScriptTooLong => {
             "script"
         }

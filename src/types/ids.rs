@@ -17,6 +17,7 @@ pub struct InvalidId {
 
 /// Names one dispatch for ever: 128 random bits, chosen by the control plane, written as 32 lower-case hex digits.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(try_from = "String", into = "String")]
 pub struct DispatchId(String);
 
@@ -72,6 +73,7 @@ impl fmt::Display for DispatchId {
 
 /// Counts the tries of one dispatch, from 1. The control plane picks it; each attempt has an object name of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct Attempt(pub u32);
 

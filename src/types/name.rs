@@ -18,6 +18,7 @@ macro_rules! name_type {
     ($(#[$doc:meta])* $name:ident, $what:literal, $rule:literal, $check:expr) => {
         $(#[$doc])*
         #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[cfg_attr(test, derive(schemars::JsonSchema))]
         #[serde(try_from = "String", into = "String")]
         pub struct $name(String);
 

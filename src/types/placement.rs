@@ -8,6 +8,7 @@ use super::{NodeName, label_value};
 
 /// What a daemon answers for. Chosen by the chart that runs it; proved by its ServiceAccount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
     /// One per node: makes and follows what is bound to its node.
@@ -24,6 +25,7 @@ impl fmt::Display for Role {
 
 /// Where a dispatch is placed: it stays there, whichever process answers for the place.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Placement {
     /// On this node: its daemon makes the object, pinned to it.

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// What a caller is told of an instance (\[L\] S100–S106).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum State {
     /// Accepted, being made, or made and not yet running.
@@ -23,6 +24,7 @@ pub enum State {
 
 /// Why an instance is in its [`State`]. A closed list: adding one is a change of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
     /// The control plane has the launch on disk; no daemon has taken it yet.
@@ -102,6 +104,7 @@ snake_case_display!(State, Reason);
 
 /// What was seen of an instance at one moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Observation {
     /// The state towards callers.
     pub state: State,

@@ -2,14 +2,17 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
+
+use super::bounds::{MAX_DISPATCH_VALUES, most_values};
 
 /// Longest script, in bytes of UTF-8. **Source:** `design.md` section 4; how much of it can start is the renderer's limit.
 pub const MAX_SCRIPT: usize = 900 << 10;
 
 /// What is asked for. Unknown fields are refused at every level.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Dispatch {
     /// Version of this structure: 1.
@@ -22,6 +25,7 @@ pub struct Dispatch {
 
 /// Who asked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Caller {
     /// Control-plane namespace; not a Kubernetes one.
@@ -33,15 +37,29 @@ pub struct Caller {
 }
 
 /// The kinds of work. `run` joins them with `kubernetes.run`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Work {
     /// Run a Python script in one bare Pod.
     Launch(LaunchDispatch),
 }
 
+/// By hand, since the derived reader cannot name what stands beside the kind of work.
+impl<'de> Deserialize<'de> for Work {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Kinds {
+            launch: LaunchDispatch,
+        }
+        Kinds::deserialize(deserializer).map(|Kinds { launch }| Self::Launch(launch))
+    }
+}
+
 /// One launch. What has no field here cannot be asked for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct LaunchDispatch {
     /// Kubernetes namespace; absent means the policy's default run namespace.
@@ -95,6 +113,7 @@ impl LaunchDispatch {
 
 /// One environment variable; the value is literal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct EnvVar {
     /// Its name.
@@ -105,6 +124,7 @@ pub struct EnvVar {
 
 /// The kinds of workdir.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Workdir {
     /// A folder of the node, below the daemon's root. Ties the Pod to the node.
@@ -128,6 +148,14 @@ pub enum InvalidDispatch {
     Version {
         /// The version found.
         version: u32,
+    },
+    /// The dispatch holds more than [`MAX_DISPATCH_VALUES`].
+    #[error(
+        "the dispatch holds {values} JSON values, which is over the limit of {MAX_DISPATCH_VALUES}; give fewer arguments, variables or resources"
+    )]
+    TooManyValues {
+        /// How many it can hold.
+        values: usize,
     },
     /// The script is not base64.
     #[error("the script is not base64")]
@@ -157,11 +185,15 @@ impl Dispatch {
     /// Opens the opaque bytes of a dispatch.
     ///
     /// # Errors
-    /// [`InvalidDispatch::Malformed`] or [`InvalidDispatch::Version`].
+    /// [`InvalidDispatch::Malformed`], [`InvalidDispatch::Version`] or [`InvalidDispatch::TooManyValues`].
     pub fn decode(bytes: &[u8]) -> Result<Self, InvalidDispatch> {
         #[derive(Deserialize)]
         struct Versioned {
             version: u32,
+        }
+        let values = most_values(bytes);
+        if values > MAX_DISPATCH_VALUES {
+            return Err(InvalidDispatch::TooManyValues { values });
         }
         let malformed = |source: serde_json::Error| InvalidDispatch::Malformed { detail: describe(&source) };
         let Versioned { version } = serde_json::from_slice(bytes).map_err(malformed)?;
@@ -180,7 +212,7 @@ impl Dispatch {
 /// What a JSON error says, without the value that serde quotes ("invalid type: string \"…\""): it may be a secret.
 fn describe(error: &serde_json::Error) -> String {
     let text = error.to_string();
-    let safe = ["unknown field", "missing field", "unknown variant", "duplicate field"];
+    let safe = ["unknown field", "missing field", "unknown variant", "duplicate field", "recursion limit"];
     if safe.iter().any(|start| text.starts_with(start)) && text.len() < 400 {
         text
     } else {

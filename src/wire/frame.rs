@@ -25,6 +25,7 @@ pub enum Binary {
 
 /// What the daemon needs to know of a dispatch before it opens it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DispatchEnvelope {
     /// The dispatch.
     pub dispatch_id: DispatchId,
@@ -43,6 +44,7 @@ pub struct DispatchEnvelope {
 
 /// Where a log chunk belongs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LogChunk {
     /// The stream, as named by `logs_follow`.
     pub stream: u64,

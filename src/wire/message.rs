@@ -1,15 +1,15 @@
 //! Text messages of version 1.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::ResumePoint;
+use super::{Close, Rejection, ResumePoint};
 use crate::types::{Attempt, DispatchId, InstanceName, NodeName, Observation, Role};
 
 /// Daemon → control plane.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum ToControlPlane {
     /// The first message.
@@ -69,6 +69,7 @@ pub enum ToControlPlane {
 
 /// Control plane → daemon.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum ToDaemon {
     /// The session is open.
@@ -138,6 +139,7 @@ pub enum ToDaemon {
 
 /// What a daemon says of itself. Identity comes from the handshake, never from here.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Hello {
     /// Release of the daemon.
     pub version: String,
@@ -166,6 +168,7 @@ pub struct Hello {
 
 /// Keys by which a cluster signs ServiceAccount tokens, as its API server publishes them to every ServiceAccount.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ClusterKeys {
     /// Issuer, as the discovery document names it: `iss` of the tokens.
     pub issuer: String,
@@ -175,6 +178,7 @@ pub struct ClusterKeys {
 
 /// Facts about the node, for placement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct NodeFacts {
     /// Its name; must equal the handshake's.
     pub name: NodeName,
@@ -200,6 +204,7 @@ pub struct NodeFacts {
 
 /// A taint of the node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Taint {
     /// Key.
     pub key: String,
@@ -212,6 +217,7 @@ pub struct Taint {
 
 /// An object that the daemon holds at `hello`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct HeldItem {
     /// The dispatch it was made for.
     pub dispatch_id: DispatchId,
@@ -241,6 +247,7 @@ pub struct HeldItem {
 
 /// What the control plane answers to `hello`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Welcome {
     /// Name of the cluster that the enrolment token belongs to; it becomes the label `nymph.dev/install`.
     pub cluster: String,
@@ -260,6 +267,7 @@ pub struct Welcome {
 
 /// A dispatch that the control plane holds as not ended, at `welcome`. Queued ones follow as dispatches, unasked.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct OpenItem {
     /// The dispatch.
     pub dispatch_id: DispatchId,
@@ -286,6 +294,7 @@ pub struct OpenItem {
 
 /// How far an open dispatch had come at the control plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum OpenPhase {
     /// `accepted` is stored; whether the object was made is not known.
@@ -296,6 +305,7 @@ pub enum OpenPhase {
 
 /// Stored reports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Ack {
     /// Instance.
     pub instance: InstanceName,
@@ -305,6 +315,7 @@ pub struct Ack {
 
 /// What was seen of an instance.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Report {
     /// The dispatch.
     pub dispatch_id: DispatchId,
@@ -322,6 +333,7 @@ pub struct Report {
 
 /// Why a log stream ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum LogEndReason {
     /// The container ended and its log was read to the end.
@@ -336,6 +348,7 @@ pub enum LogEndReason {
 
 /// One row of `providers test`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CheckItem {
     /// What was checked.
     pub name: String,
@@ -343,77 +356,4 @@ pub struct CheckItem {
     pub ok: bool,
     /// What was found, and the cure when it does not hold.
     pub message: String,
-}
-
-/// A refusal that the sender can act on.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Rejection {
-    /// Stable code.
-    pub code: RejectionCode,
-    /// The policy rule or field at fault, as the owner or sender spells it: `images`, `run_namespaces`, `script`…
-    pub rule: String,
-    /// What is wrong and what to do; never holds a value that could be secret.
-    pub message: String,
-}
-
-/// Codes of [`Rejection`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RejectionCode {
-    /// Forbidden by the cluster owner's policy.
-    PolicyDenied,
-    /// The dispatch is malformed or asks for something impossible.
-    Invalid,
-    /// The object's name is taken by another's object: the next attempt may succeed.
-    NameTaken,
-    /// The cluster refused to create it: forbidden, quota, admission, or a namespace that does not exist.
-    ClusterRefused,
-    /// The daemon takes no work now: it drains, or a precondition (audit, workdir) does not hold.
-    Unavailable,
-    /// Meant for another node or install.
-    Misdirected,
-}
-
-impl fmt::Display for RejectionCode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.serialize(f) // a unit variant serialises to its name
-    }
-}
-
-/// Why the control plane ends a session.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Close {
-    /// Stable code.
-    pub code: CloseCode,
-    /// What is wrong and what to do.
-    pub message: String,
-    /// When to try again, in milliseconds; `None` leaves it to the daemon's own backoff.
-    #[serde(default)]
-    pub retry_after_ms: Option<u64>,
-}
-
-/// Codes of [`Close`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum CloseCode {
-    /// Terminal: the token is not known, revoked or expired.
-    BadToken,
-    /// Terminal: no common protocol version, or `hello` is malformed.
-    Protocol,
-    /// A newer session of the same node took over.
-    Displaced,
-    /// A session of the same node is alive, and this one has no proof that it may displace it: dial again later.
-    Occupied,
-    /// The control plane goes away; dial again.
-    GoAway,
-}
-
-impl CloseCode {
-    /// Whether dialling again with the same token and release cannot help.
-    pub fn is_terminal(self) -> bool {
-        match self {
-            Self::BadToken | Self::Protocol => true,
-            Self::Displaced | Self::Occupied | Self::GoAway => false,
-        }
-    }
 }

@@ -28,27 +28,47 @@
 //! |---|---|---|
 //! | 1 | 0.1 | first |
 //!
-//! A new version adds a [`Version`], is offered beside the old one, and each is served at least 12 months. `v1.schema.json` is generated
-//! from the structs, and `tests/wire/corpus` holds a frame of each kind that every later release must go on reading.
+//! Each version is served at least 12 months, beside the one after it.
+//!
+//! **What may change within a version**: a field or a message may be added, never taken away or given another meaning; a field that is added may be
+//! absent (`#[serde(default)]`). In a [`Dispatch`] nothing may be added that an older daemon can do without knowing. `tests/wire` holds it:
+//!
+//! - `tests/wire/corpus/v1/` has a frame of each kind as it travelled, with and without what may be left out. Files are only added; all are read for ever.
+//! - `v1.schema.json` is the JSON Schema of every frame, generated from the structs. A struct that differs from it fails.
+//! - `tests/fuzz` has the targets `frame`, `dispatch` and `log_framer`, whose corpora are replayed by `tests/wire` and grown by `tests/run fuzz`.
+//!
+//! After a change: `tests/wire/samples.rs` must name the new field (it does not compile before), then `tests/run generate wire`.
+//!
+//! **A new version**, when that is not enough: (1) a [`Version`] in `version.rs`, newest first, and a line above; (2) its messages in a module of their
+//! own, with a conversion from and to those of the version before, so that sessions and what lies behind them know only the newest; (3) `schema.rs` and
+//! `tests/wire` get a `v2` beside `v1`, whose corpus stays; (4) the version before the one before goes, with its corpus, when its 12 months are over.
+//!
+//! **Bounds** hold before and after reading: [`MAX_TEXT`] and [`MAX_BINARY`] bytes, [`MAX_VALUES`] and [`MAX_DISPATCH_VALUES`] JSON values, 128 levels. The
+//! dearest text frame takes under 32 times [`MAX_TEXT`] of memory while it is read; `tests/wire/bounds.rs` measures it.
 //!
 //! This module never names a Kubernetes type, and has no I/O, clock or randomness. Tests: inline and `tests/wire/`.
 
+mod bounds;
 mod dispatch;
 mod frame;
 mod heartbeat;
 mod message;
+mod refusal;
 mod resume;
+#[cfg(test)]
+mod schema;
 mod session;
 mod version;
 mod window;
 
+pub use bounds::{MAX_DISPATCH_VALUES, MAX_VALUES, most_values};
 pub use dispatch::{Caller, Dispatch, EnvVar, InvalidDispatch, LaunchDispatch, MAX_SCRIPT, Work, Workdir};
 pub use frame::{Binary, BinaryError, DispatchEnvelope, LogChunk};
 pub use heartbeat::{Beat, HEARTBEAT_INTERVAL, Heartbeat, MISSED_BEATS};
 pub use message::{
-    Ack, CheckItem, Close, CloseCode, ClusterKeys, HeldItem, Hello, LogEndReason, NodeFacts, OpenItem, OpenPhase, Rejection, RejectionCode, Report,
-    Taint, ToControlPlane, ToDaemon, Welcome,
+    Ack, CheckItem, ClusterKeys, HeldItem, Hello, LogEndReason, NodeFacts, OpenItem, OpenPhase, Report, Taint, ToControlPlane, ToDaemon, Welcome,
 };
+pub use refusal::{Close, CloseCode, Rejection, RejectionCode};
 pub use resume::ResumePoint;
 pub use session::{ControlPlaneSession, DaemonSession, Due, Frame, FromControlPlane, FromDaemon, HELLO_DEADLINE, Violation, WELCOME_DEADLINE};
 pub use version::{VERSIONS, Version, negotiate, offer};
@@ -87,6 +107,12 @@ pub enum TextError {
         /// Its length, in bytes.
         length: usize,
     },
+    /// The frame holds more than [`MAX_VALUES`].
+    #[error("text frame holds {values} JSON values, which is over the limit of {MAX_VALUES}")]
+    TooManyValues {
+        /// How many it can hold.
+        values: usize,
+    },
     /// The message is of a type that this release does not know: a later one's, which is passed over.
     #[error("text frame is of the unknown type {kind:?}")]
     Unknown {
@@ -105,11 +131,12 @@ pub enum TextError {
 /// Reads a text frame.
 ///
 /// # Errors
-/// [`TextError`] when it is too long, not JSON, or of an unknown `type`, which is a variant of its own. Unknown fields are not an error.
+/// [`TextError`] when it is too long, holds too many values, is not JSON, or of an unknown `type`, which is a variant of its own. Unknown fields are not an error.
 pub fn decode_text<M: serde::de::DeserializeOwned>(text: &str) -> Result<M, TextError> {
     if text.len() > MAX_TEXT {
         return Err(TextError::TooLong { length: text.len() });
     }
+    bounded(text)?;
     serde_json::from_str(text).map_err(|source| match unknown_kind(text, &source) {
         Some(kind) => TextError::Unknown { kind },
         None => TextError::Malformed { source },
@@ -130,8 +157,17 @@ fn unknown_kind(text: &str, error: &serde_json::Error) -> Option<String> {
 /// Writes a text frame.
 ///
 /// # Errors
-/// [`TextError`] when the result is over [`MAX_TEXT`]; the caller must not send it.
+/// [`TextError`] when the result is over [`MAX_TEXT`] or [`MAX_VALUES`]; the caller must not send it.
 pub fn encode_text<M: serde::Serialize>(message: &M) -> Result<String, TextError> {
     let text = serde_json::to_string(message).map_err(|source| TextError::Malformed { source })?;
-    if text.len() > MAX_TEXT { Err(TextError::TooLong { length: text.len() }) } else { Ok(text) }
+    if text.len() > MAX_TEXT {
+        return Err(TextError::TooLong { length: text.len() });
+    }
+    bounded(&text)?;
+    Ok(text)
+}
+
+fn bounded(text: &str) -> Result<(), TextError> {
+    let values = most_values(text.as_bytes());
+    if values > MAX_VALUES { Err(TextError::TooManyValues { values }) } else { Ok(()) }
 }

@@ -55,6 +55,13 @@ async fn a_body_must_be_json_of_the_right_shape_and_size() {
     plane.send(post(launch, "application/json", huge)).await.expect_problem(413, "body_too_large");
     let long = json!({"script": "x".repeat((900 << 10) + 1)}).to_string();
     plane.send(post(launch, "application/json", long)).await.expect_problem(400, "invalid_field");
+    let many = json!({"script": "x", "args": vec![0; nymph::wire::MAX_VALUES]}).to_string();
+    plane.send(post(launch, "application/json", many)).await.expect_problem(413, "body_too_large");
+    let many = json!({"script": "x", "args": vec!["a"; nymph::wire::MAX_DISPATCH_VALUES]}).to_string();
+    plane.send(post(launch, "application/json", many)).await.expect_problem(413, "body_too_large");
+    // A daemon reads it three levels further in.
+    let deep = format!(r#"{{"script": "x", "resources": {{"limits": {}{}}}}}"#, "[".repeat(124), "]".repeat(124));
+    plane.send(post(launch, "application/json", deep)).await.expect_problem(413, "body_too_large");
     let longest = json!({"script": "x".repeat(900 << 10)}).to_string();
     plane.send(post(launch, "application/json; charset=utf-8", longest)).await.expect_problem(503, "no_live_daemon");
 }

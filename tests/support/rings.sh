@@ -7,8 +7,9 @@ rings_table() {
   cat <<'T'
 lint|240|cargo fmt, clippy, cargo deny, shellcheck|formatting, lints, licences and bans, shell scripts
 unit|180|cargo|rules, parsers, state machines; arrows between layers
-pure|240|cargo|manifests as snapshots, configuration, dialling over TLS and proxies, CLI messages
 loopback|600|cargo|daemons and control plane on one thread, simulated time, faults by seed: 2,000 schedules, 100,000 with --long
+pure|240|cargo|manifests as snapshots, the wire's corpus and bounds, configuration, dialling over TLS and proxies, CLI messages
+fuzz|240|cargo, g++|coverage-guided fuzzing of the frame and dispatch decoders and the log framer, 60 s each
 control_plane|120|cargo|lakeshore serve over real HTTP, websocket and SQLite
 chart|60|helm|golden renderings, schema refuses typos, RBAC exact
 apiserver|240|root, a built cluster|daemon and control plane against a real kube-apiserver; RBAC by the chart's own account
@@ -36,7 +37,12 @@ ring_unit() {
 
 ring_pure() {
   toolchain_rust
-  cargo test --locked --test render --test config --test dial --test proxy --test cli
+  cargo test --locked --test render --test wire --test config --test dial --test proxy --test cli
+}
+
+ring_fuzz() {
+  toolchain_rust
+  tests/fuzz/run
 }
 
 ring_loopback() {
@@ -84,6 +90,7 @@ ring_readme() {
 # Prints why the ring cannot run here, or nothing.
 ring_missing() {
   case $1 in
+    fuzz) command -v g++ >/dev/null || [ "$(id -u)" = 0 ] || echo "needs g++, or root to install it" ;;
     apiserver | kills | boot | cluster | readme) [ "$(id -u)" = 0 ] || echo "needs root, for namespaces and mounts" ;;
     lint) command -v cargo-clippy >/dev/null && command -v cargo-fmt >/dev/null || echo "needs rustfmt and clippy beside cargo" ;;
   esac

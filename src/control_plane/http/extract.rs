@@ -10,6 +10,7 @@ use http::header::CONTENT_TYPE;
 use serde::de::DeserializeOwned;
 
 use super::{ApiError, App, Code, MAX_BODY};
+use crate::wire::{MAX_VALUES, most_values};
 
 /// Path parameters, percent-decoded.
 #[derive(Debug, FromRequestParts)]
@@ -58,6 +59,9 @@ impl<T: DeserializeOwned> FromRequest<Arc<App>> for Body<T> {
             return Err(ApiError::new(Code::InvalidJson, "the body must be sent as Content-Type: application/json"));
         }
         let bytes = Bytes::from_request(request, app).await?;
+        if most_values(&bytes) > MAX_VALUES {
+            return Err(ApiError::new(Code::BodyTooLarge, format!("the body holds over {MAX_VALUES} JSON values")));
+        }
         let value = serde_json::from_slice(&bytes).map_err(|error| ApiError::new(Code::InvalidJson, describe(&error)))?;
         Ok(Self { value, bytes })
     }

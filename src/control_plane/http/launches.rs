@@ -1,5 +1,6 @@
 //! Launches. The order is the contract: validate, write the row, offer it, wait, answer.
 
+use std::error::Error;
 use std::sync::Arc;
 
 use axum::Json;
@@ -18,7 +19,7 @@ use crate::control_plane::launch::{self, Fields, Resolved};
 use crate::control_plane::placement;
 use crate::control_plane::store::{Idempotency, Instance, Launched, NewLaunch, Phase, Provider};
 use crate::types::{Attempt, DispatchId, MAX_LABEL_VALUE, NodeName, Placement};
-use crate::wire::{Binary, DispatchEnvelope};
+use crate::wire::{Binary, Dispatch, DispatchEnvelope};
 
 /// Header that makes a caller's retry safe.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
@@ -156,8 +157,10 @@ fn fits(dispatch_id: &DispatchId, payload: &[u8]) -> Result<(), ApiError> {
         placement: Placement::Cluster,
         accepted_before: false,
     };
-    let encoded = Binary::Dispatch(envelope, payload.to_vec().into()).encode();
-    encoded.map(drop).map_err(|error| ApiError::new(Code::BodyTooLarge, format!("the launch is too large to send to a daemon: {error}")))
+    let too_large = |error: &dyn Error| ApiError::new(Code::BodyTooLarge, format!("the launch is too large to send to a daemon: {error}"));
+    Binary::Dispatch(envelope, payload.to_vec().into()).encode().map_err(|error| too_large(&error))?;
+    // What a daemon reads is what we read: too many values, or nested too deeply.
+    Dispatch::decode(payload).map(drop).map_err(|error| too_large(&error))
 }
 
 /// Waits until the daemon has said yes by creating, or no; at the deadline the row as it is, with its name fixed from then on.
