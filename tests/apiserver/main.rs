@@ -7,6 +7,7 @@
 #[path = "../support/covers.rs"]
 mod covers;
 mod crash;
+mod identity;
 mod refusal;
 #[path = "../support/shell.rs"]
 mod shell;

@@ -123,6 +123,19 @@ impl World {
         config["users"] = json!([{"name": "daemon", "user": {"token": account.trim()}}]);
         config["contexts"][0]["context"]["user"] = json!("daemon");
         self.write("kubeconfig", &config.to_string());
+        self.write("identity", &self.projected("nymph", &self.node, "lakeshore"));
+    }
+
+    /// A token as the kubelet projects it: of an account, bound to a Pod of it on a node. `kubectl` plays the kubelet.
+    pub(crate) fn projected(&self, account: &str, node: &str, audience: &str) -> String {
+        let name = format!("{account}-on-{node}-for-{}", NEXT.fetch_add(1, Ordering::Relaxed));
+        let spec = json!({"serviceAccountName": account, "nodeName": node, "containers": [{"name": "nymph", "image": "localhost/nymph:1"}]});
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": self.system}, "spec": spec});
+        let made = run("kubectl", &["create", "-o", "json", "-f", "-"], Some(&pod.to_string())).ok().json();
+        let uid = made["metadata"]["uid"].as_str().expect("a UID").to_owned();
+        let bound = ["--bound-object-kind", "Pod", "--bound-object-name", &name, "--bound-object-uid", &uid];
+        let of = ["create", "token", account, "--namespace", &self.system, "--audience", audience, "--duration", "12h"];
+        kubectl(&[&of[..], &bound[..]].concat()).ok().text().trim().to_owned()
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -150,9 +163,11 @@ impl World {
 
     pub(crate) fn start_daemon_with(&mut self, url: &str, token: &Path) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_nymph"));
+        // A test that takes the file away has a daemon without a proof.
+        let identity = Some(self.path("identity")).filter(|path| path.exists());
         self.write(
             "nymph.yaml",
-            &json!({"control_plane": {"url": url, "token_file": token}, "node_name": self.node, "policy_file": self.path("policy.yaml"),
+            &json!({"control_plane": {"url": url, "token_file": token, "identity_token_file": identity}, "node_name": self.node, "policy_file": self.path("policy.yaml"),
             "workdir": {"root": self.path("work")}, "health": {"listen": "127.0.0.1:0"}, "kubeconfig": self.path("kubeconfig")})
             .to_string(),
         );
