@@ -1,5 +1,7 @@
 //! One control plane, one daemon, one Node object and one run namespace for each test.
 
+#![allow(dead_code, unused_imports, reason = "the rings `apiserver` and `faults` share it, and each uses a part")]
+
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,7 +25,14 @@ pub(crate) struct World {
     pub(crate) folder: tempfile::TempDir,
     /// A second run namespace that policy allows and that does not exist.
     pub(crate) missing: String,
+    /// What the daemon dials, when not the control plane itself.
+    pub(crate) daemon_url: Option<String>,
+    /// Name of the daemon's kubeconfig in the folder.
+    pub(crate) kubeconfig: &'static str,
+    /// Flags of `lakeshore serve` beyond those that every test wants.
+    pub(crate) serve_flags: Vec<String>,
     port: u16,
+    health_port: u16,
     server: Option<Child>,
     daemon: Option<Child>,
     /// An admin's token.
@@ -39,23 +48,35 @@ impl World {
 
     fn start_daemon_until_connected(mut self) -> Self {
         self.start_daemon();
-        self.until("the daemon is connected", || {
-            let daemons = self.lakeshore(&["daemons", "-o", "json"]).json();
-            daemons.as_array()?.iter().any(|d| d["node"] == self.node.as_str() && d["connected"] == true).then_some(())
-        });
+        self.until_connected();
         self
+    }
+
+    /// Waits until the control plane shows the daemon as connected, and says how long it took.
+    pub(crate) fn until_connected(&self) -> Duration {
+        let connected = || {
+            let daemons = self.lakeshore(&["daemons", "-o", "json"]);
+            let daemons: Value = serde_json::from_slice(&daemons.stdout).ok()?; // the server may be down
+            daemons.as_array()?.iter().any(|d| d["node"] == self.node.as_str() && d["connected"] == true).then_some(())
+        };
+        self.until("the daemon is connected", connected).1
     }
 
     pub(crate) fn without_daemon() -> Self {
         let n = format!("{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a free port").port();
+        let free_port = || std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a free port").port();
+        let (port, health_port) = (free_port(), free_port());
         let mut world = World {
             runs: format!("runs-{n}"),
             system: format!("system-{n}"),
             missing: format!("missing-{n}"),
             node: format!("node-{n}"),
             folder: tempfile::tempdir().expect("a temporary folder"),
+            daemon_url: None,
+            kubeconfig: "kubeconfig",
+            serve_flags: Vec::new(),
             port,
+            health_port,
             server: None,
             daemon: None,
             token: String::new(),
@@ -153,12 +174,14 @@ impl World {
     pub(crate) fn start_server(&mut self) {
         let mut command = Command::new(lakeshore_path());
         command.args(["serve", "--listen", &self.url(), "--lost-after", "3s", "--launch-wait", "10s"]).arg("--data").arg(self.path("data"));
+        command.args(&self.serve_flags);
         self.server = Some(spawn(&mut command, &self.path("server.log")));
         self.until("the control plane answers", || (self.lakeshore(&["namespaces", "list"]).code == Some(0)).then_some(()));
     }
 
     pub(crate) fn start_daemon(&mut self) {
-        self.start_daemon_with(&format!("ws://{}", self.url()), &self.path("token").clone());
+        let url = self.daemon_url.clone().unwrap_or_else(|| format!("ws://{}", self.url()));
+        self.start_daemon_with(&url, &self.path("token").clone());
     }
 
     pub(crate) fn start_daemon_with(&mut self, url: &str, token: &Path) {
@@ -168,7 +191,7 @@ impl World {
         self.write(
             "nymph.yaml",
             &json!({"control_plane": {"url": url, "token_file": token, "identity_token_file": identity}, "node_name": self.node, "policy_file": self.path("policy.yaml"),
-            "workdir": {"root": self.path("work")}, "health": {"listen": "127.0.0.1:0"}, "kubeconfig": self.path("kubeconfig")})
+            "workdir": {"root": self.path("work")}, "health": {"listen": format!("127.0.0.1:{}", self.health_port)}, "kubeconfig": self.path(self.kubeconfig)})
             .to_string(),
         );
         command.args(["daemon", "--config"]).arg(self.path("nymph.yaml"));
@@ -183,6 +206,36 @@ impl World {
     /// The daemon's process, for a test that kills it while the world is borrowed.
     pub(crate) fn take_daemon(&mut self) -> Child {
         self.daemon.take().expect("a daemon was started")
+    }
+
+    /// Process ids, for a test that kills or looks at one while the world is borrowed.
+    pub(crate) fn daemon_pid(&self) -> u32 {
+        self.daemon.as_ref().expect("a daemon was started").id()
+    }
+
+    pub(crate) fn server_pid(&self) -> u32 {
+        self.server.as_ref().expect("a server was started").id()
+    }
+
+    /// Whether the daemon's process runs still.
+    pub(crate) fn daemon_lives(&mut self) -> bool {
+        self.daemon.as_mut().is_some_and(|daemon| daemon.try_wait().expect("it is ours").is_none())
+    }
+
+    /// The status of the daemon's `/healthz` or `/readyz`, and what it says.
+    pub(crate) fn probe(&self, path: &str) -> Option<(u16, String)> {
+        use std::io::{Read as _, Write as _};
+        let mut stream = std::net::TcpStream::connect(("127.0.0.1", self.health_port)).ok()?;
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: daemon\r\nConnection: close\r\n\r\n").ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok()?;
+        let (head, body) = answer.split_once("\r\n\r\n")?;
+        Some((head.split(' ').nth(1)?.parse().ok()?, body.to_owned()))
+    }
+
+    /// The admin's token.
+    pub(crate) fn token(&self) -> &str {
+        &self.token
     }
 
     /// SIGKILL.

@@ -28,6 +28,21 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     RUNTIME.block_on(future)
 }
 
+/// What runs on the proxies' threads while a test does something else.
+pub(crate) struct Task<T>(tokio::task::JoinHandle<T>);
+
+impl<T> Task<T> {
+    /// Waits for its end.
+    pub(crate) fn join(self) -> T {
+        block_on(self.0).expect("it does not panic")
+    }
+}
+
+/// Starts something there.
+pub(crate) fn background<T: Send + 'static>(task: impl Future<Output = T> + Send + 'static) -> Task<T> {
+    Task(RUNTIME.spawn(task))
+}
+
 fn spawn(task: impl Future<Output = ()> + Send + 'static) {
     drop(RUNTIME.spawn(task)); // detached: it ends with its proxy's token
 }

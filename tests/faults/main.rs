@@ -1,0 +1,24 @@
+//! Ring `faults`: the matrix of what must be survived, with real programs, a real kube-apiserver and fault proxies between them.
+//!
+//! `tests/faults/table` says which tests show which row; `tests/faults/run` runs them and prints one line a row. Tests in `alone` touch what all
+//! share (the API server itself) and run one after the other, after the rest.
+
+#![allow(clippy::disallowed_methods, reason = "real programs in real time, driven by plain threads")]
+
+#[path = "../support/covers.rs"]
+mod covers;
+#[path = "../support/proxy/mod.rs"]
+mod proxy;
+mod rig;
+#[path = "../support/rows.rs"]
+mod rows;
+#[path = "../support/shell.rs"]
+mod shell;
+#[path = "../apiserver/world.rs"]
+mod world;
+
+mod answer;
+mod creation;
+mod delivery;
+mod kubelet;
+mod network;
