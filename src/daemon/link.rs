@@ -187,11 +187,12 @@ impl Link {
     }
 
     fn after_failure(&self, failure: Failure, backoff: &mut Backoff) -> Duration {
-        let (why, terminal) = match &failure {
-            Failure::Token(why) => (why.clone(), false),
-            Failure::Dial(error) => (Chain(error).to_string(), error.is_terminal()),
+        let (why, terminal, asked) = match &failure {
+            Failure::Token(why) => (why.clone(), false, None),
+            Failure::Dial(error) => (Chain(error).to_string(), error.is_terminal(), error.retry_after()),
         };
-        let pause = if terminal { TERMINAL_PAUSE } else { backoff.next(random()) };
+        // On top of what was asked for: many daemons are told the same, and must not all come back at once.
+        let pause = if terminal { TERMINAL_PAUSE } else { asked.unwrap_or_default().min(MAX_PAUSE) + backoff.next(random()) };
         self.not_connected(why, pause);
         pause
     }

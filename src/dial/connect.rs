@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderValue;
-use http::header::{AUTHORIZATION, SEC_WEBSOCKET_PROTOCOL};
+use http::header::{AUTHORIZATION, RETRY_AFTER, SEC_WEBSOCKET_PROTOCOL};
 use secrecy::ExposeSecret;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpSocket, TcpStream, lookup_host};
@@ -153,13 +153,15 @@ fn refusal(response: &http::Response<Option<Vec<u8>>>) -> DialError {
     let status = response.status().as_u16();
     let problem = response.body().as_deref().and_then(|body| serde_json::from_slice::<Problem>(body).ok());
     let said = problem.and_then(|problem| problem.detail.or(problem.title)).map(|text| text.chars().take(MAX_DETAIL).collect::<String>());
+    let retry_after = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok()).map(Duration::from_secs);
+    let not_upgraded = |meaning: &str| DialError::NotUpgraded { status, detail: said.clone().unwrap_or_else(|| meaning.into()), retry_after };
     match status {
-        401 | 403 => DialError::TokenRefused { status, detail: said.unwrap_or_else(|| "it gave no reason".into()) },
-        404 => DialError::NotUpgraded {
-            status,
-            detail: said.unwrap_or_else(|| "there is no control plane at this path; check control_plane.url".into()),
-        },
-        300..=399 => DialError::NotUpgraded { status, detail: "it redirects elsewhere; set control_plane.url to the final address".into() },
-        _ => DialError::NotUpgraded { status, detail: said.unwrap_or_else(|| "it gave no reason".into()) },
+        401 | 403 => DialError::TokenRefused { status, detail: said.clone().unwrap_or_else(|| "it gave no reason".into()) },
+        404 => not_upgraded("there is no control plane at this path; check control_plane.url"),
+        426 => not_upgraded("it speaks other versions of the protocol; use releases of the daemon and the control plane that overlap"),
+        300..=399 => {
+            DialError::NotUpgraded { status, detail: "it redirects elsewhere; set control_plane.url to the final address".into(), retry_after }
+        }
+        _ => not_upgraded("it gave no reason"),
     }
 }

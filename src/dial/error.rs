@@ -109,6 +109,8 @@ pub enum DialError {
         status: u16,
         /// Its words, or what they mean.
         detail: String,
+        /// How long it asks to be left alone.
+        retry_after: Option<Duration>,
     },
     /// The server speaks websocket, and not ours.
     #[error("the server did not agree to the subprotocol {}: it is no control plane of this version", crate::wire::SUBPROTOCOL)]
@@ -125,6 +127,11 @@ pub enum DialError {
 }
 
 impl DialError {
+    /// How long the other side asked to be left alone.
+    pub fn retry_after(&self) -> Option<Duration> {
+        if let Self::NotUpgraded { retry_after, .. } = self { *retry_after } else { None }
+    }
+
     /// Whether dialling again with the same token cannot help.
     pub fn is_terminal(&self) -> bool {
         match self {

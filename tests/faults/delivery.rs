@@ -88,15 +88,16 @@ fn an_old_acknowledgement_changes_nothing() {
     let old = acks.lock().expect("no hook panics")[0].clone();
     rig.ws.cut();
     rig.until("the next session", || (rig.ws.count(Way::Down, "welcome") == 2).then_some(()));
-    // The acknowledgement of the end is lost, and an older one comes in its place: the end is owed still.
-    rig.ws.hook(|seen| if seen.is(Way::Down, "ack") { Verdict::Drop } else { Verdict::Pass });
+    // The report of the end is lost, and an old acknowledgement comes in place of its own: the end is owed still.
+    rig.ws.hook(|seen| if seen.is(Way::Up, "report") { Verdict::Drop } else { Verdict::Pass });
+    let reports = rig.ws.count(Way::Up, "report");
     rig.bind(&id);
     rig.status(&id, &exited(0));
-    rig.until_state(&id, "stopped", "completed");
+    rig.until("the end is reported", || (rig.ws.count(Way::Up, "report") > reports).then_some(()));
     rig.ws.inject(Way::Down, old);
-    let reports = rig.ws.count(Way::Up, "report");
-    rig.ws.cut();
+    assert_eq!(rig.instance(&id)["state"], "starting", "the report was lost");
     rig.ws.calm();
-    rig.until("the end is told again in the next session", || (rig.ws.count(Way::Up, "report") > reports).then_some(()));
+    rig.ws.cut();
+    rig.until_state(&id, "stopped", "completed");
     shown(8, "P", 1);
 }

@@ -17,8 +17,14 @@ mod shell;
 #[path = "../apiserver/world.rs"]
 mod world;
 
+mod account;
+mod alone;
 mod answer;
+mod calls;
 mod creation;
 mod delivery;
+mod dialling;
+mod herd;
+mod hostile;
 mod kubelet;
 mod network;

@@ -78,14 +78,15 @@ impl Rig {
         self.start_daemon();
     }
 
-    /// Launches in the background with an idempotency key; `None` is a connection that broke.
+    /// Launches on this node in the background with an idempotency key; `None` is a connection that broke.
     pub(crate) fn launching(&self, key: &str) -> Task<Option<Answer>> {
         let url = format!("http://{}/v1/namespaces/default/providers/p/launch", self.url());
         let (token, key) = (self.token().to_owned(), key.to_owned());
+        let body = json!({ "script": "print('hello')\n", "node": self.node });
         proxy::background(async move {
             let _ = rustls::crypto::ring::default_provider().install_default(); // by the first test of the process
             let client = reqwest::Client::builder().timeout(Duration::from_secs(60)).build().expect("a client");
-            let request = client.post(url).bearer_auth(token).header("Idempotency-Key", key).json(&json!({ "script": "print('hello')\n" }));
+            let request = client.post(url).bearer_auth(token).header("Idempotency-Key", key).json(&body);
             let response = request.send().await.ok()?;
             let status = response.status().as_u16();
             Some(Answer { status, body: response.json().await.ok()? })

@@ -68,13 +68,18 @@ pub(crate) fn file_with(bytes: &[u8], suffix: &str) -> PathBuf {
 }
 
 /// Waits until the condition holds and says how long it took; when it never does, fails with the story.
-pub(crate) fn until<T>(what: &str, story: impl Fn() -> String, mut condition: impl FnMut() -> Option<T>) -> (T, Duration) {
+pub(crate) fn until<T>(what: &str, story: impl Fn() -> String, condition: impl FnMut() -> Option<T>) -> (T, Duration) {
+    until_within(PATIENCE, what, story, condition)
+}
+
+/// The same with another patience.
+pub(crate) fn until_within<T>(patience: Duration, what: &str, story: impl Fn() -> String, mut condition: impl FnMut() -> Option<T>) -> (T, Duration) {
     let started = Instant::now();
     loop {
         if let Some(value) = condition() {
             return (value, started.elapsed());
         }
-        assert!(started.elapsed() < PATIENCE, "waited {PATIENCE:?} for: {what}\n{}", story());
+        assert!(started.elapsed() < patience, "waited {patience:?} for: {what}\n{}", story());
         std::thread::sleep(Duration::from_millis(50)); // polls a level; it does not wait for an event
     }
 }

@@ -106,6 +106,33 @@ start_apiserver() {
     --audit-policy-file="$here/audit.yaml" --audit-log-path="$run/log/audit.log" --audit-log-maxsize=1024
 }
 
+# verb_apiserver stop|start: an outage of the API server alone; etcd keeps what it has, nodes and their Pods run on.
+verb_apiserver() {
+  require_up
+  lock_cluster
+  case ${1:-} in
+    stop)
+      alive "$run/pid/apiserver" || return 0
+      kill "$(cat "$run/pid/apiserver")"
+      wait_for 60 "kube-apiserver to end" not_alive "$run/pid/apiserver" ;;
+    start)
+      alive "$run/pid/apiserver" || start_apiserver
+      wait_for 90 "kube-apiserver" apiserver_comes ;;
+    *) die "apiserver wants stop or start, not '${1:-}'" ;;
+  esac
+}
+
+not_alive() { ! alive "$1"; }
+
+# verb_compact: makes etcd forget every revision but the newest, so that no watch can go on from where it was.
+verb_compact() {
+  local etcd=http://127.0.0.1:2379/v3/kv revision
+  require_up
+  revision=$(inside curl -fs "$etcd/range" -d '{"key":"AA=="}' | sed -n 's/.*"revision":"\([0-9]*\)".*/\1/p')
+  [ -n "$revision" ] || die "etcd does not say its revision"
+  inside curl -fs "$etcd/compaction" -d "{\"revision\":\"$revision\",\"physical\":true}" >/dev/null || die "etcd does not compact"
+}
+
 start_controllers() { # one service account for all its controllers and a high rate, else the first ServiceAccount takes 15 s
   start_inside controller-manager "$bin/kube-controller-manager" \
     --kubeconfig="$(kubeconfig_of admin)" --authentication-kubeconfig="$(kubeconfig_of admin)" \

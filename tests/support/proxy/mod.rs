@@ -36,6 +36,11 @@ impl<T> Task<T> {
     pub(crate) fn join(self) -> T {
         block_on(self.0).expect("it does not panic")
     }
+
+    /// Ends it where it waits.
+    pub(crate) fn abort(self) {
+        self.0.abort();
+    }
 }
 
 /// Starts something there.
