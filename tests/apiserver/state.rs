@@ -82,7 +82,7 @@ fn the_daemon_needs_no_more_rights_than_the_chart_gives() {
     world.lakeshore(&["stop", &id]).ok();
     world.until_state(&id, "stopped", "deleted_by_request");
     let user = format!("system:serviceaccount:{}:nymph", world.system);
-    let asked: Vec<_> = crate::world::audit().into_iter().filter(|e| e["user"]["username"] == user.as_str()).collect();
+    let asked: Vec<_> = crate::world::audit(&user).into_iter().filter(|e| e["user"]["username"] == user.as_str()).collect();
     assert!(asked.len() > 5, "the audit log has nothing of the daemon");
     // It watches a namespace that policy names and that was never created: that one is forbidden, and told in its log.
     let forbidden: Vec<_> =

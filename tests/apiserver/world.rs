@@ -345,10 +345,10 @@ fn end(child: Option<Child>) {
     }
 }
 
-/// The API server's audit log: what was asked of it, whatever we say of ourselves.
-pub(crate) fn audit() -> Vec<Value> {
+/// The API server's audit log, as far as its lines hold `word`: what was asked of it, whatever we say of ourselves.
+pub(crate) fn audit(word: &str) -> Vec<Value> {
     let log = run(&format!("{}/tests/cluster/cluster", env!("CARGO_MANIFEST_DIR")), &["logs", "audit"], None).ok();
-    log.text().lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    log.text().lines().filter(|line| line.contains(word)).filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 
 /// How often a Pod of this name was created (answers 201).
@@ -356,5 +356,6 @@ pub(crate) fn creates(id: &str) -> usize {
     let created = |e: &&Value| {
         e["verb"] == "create" && e["objectRef"]["resource"] == "pods" && e["objectRef"]["subresource"].is_null() && e["responseStatus"]["code"] == 201
     };
-    audit().iter().filter(created).filter(|e| e["objectRef"]["name"] == id || e["requestObject"]["metadata"]["name"] == id).count()
+    let named = |e: &&Value| e["objectRef"]["name"] == id || e["requestObject"]["metadata"]["name"] == id;
+    audit(id).iter().filter(created).filter(named).count()
 }

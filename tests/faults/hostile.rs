@@ -87,7 +87,7 @@ impl Stage {
             let object = &e["objectRef"];
             e["verb"] == "create" && object["resource"] == "pods" && object["subresource"].is_null() && object["namespace"] == self.rig.runs.as_str()
         };
-        assert_eq!(audit().iter().filter(|e| created(e)).count(), 1, "something was made");
+        assert_eq!(audit(&self.rig.runs).iter().filter(|e| created(e)).count(), 1, "something was made");
         assert!(self.rig.pods().iter().all(|pod| *pod == self.made));
     }
 }

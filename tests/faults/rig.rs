@@ -1,10 +1,12 @@
 //! A world whose daemon reaches the control plane and the API server through fault proxies.
 
 use std::ops::{Deref, DerefMut};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::proxy::api::ApiProxy;
@@ -35,7 +37,12 @@ impl DerefMut for Rig {
     }
 }
 
-/// An answer of the control plane, or none.
+static HTTP: LazyLock<reqwest::Client> = LazyLock::new(|| {
+    let _ = rustls::crypto::ring::default_provider().install_default(); // by the first test of the process
+    reqwest::Client::builder().timeout(Duration::from_secs(60)).pool_max_idle_per_host(0).build().expect("a client")
+});
+
+/// An answer of the control plane.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -80,17 +87,39 @@ impl Rig {
 
     /// Launches on this node in the background with an idempotency key; `None` is a connection that broke.
     pub(crate) fn launching(&self, key: &str) -> Task<Option<Answer>> {
-        let url = format!("http://{}/v1/namespaces/default/providers/p/launch", self.url());
-        let (token, key) = (self.token().to_owned(), key.to_owned());
         let body = json!({ "script": "print('hello')\n", "node": self.node });
+        let request = self.request(Method::POST, "namespaces/default/providers/p/launch").header("Idempotency-Key", key).json(&body);
         proxy::background(async move {
-            let _ = rustls::crypto::ring::default_provider().install_default(); // by the first test of the process
-            let client = reqwest::Client::builder().timeout(Duration::from_secs(60)).build().expect("a client");
-            let request = client.post(url).bearer_auth(token).header("Idempotency-Key", key).json(&body);
             let response = request.send().await.ok()?;
             let status = response.status().as_u16();
             Some(Answer { status, body: response.json().await.ok()? })
         })
+    }
+
+    fn request(&self, method: Method, path: &str) -> reqwest::RequestBuilder {
+        HTTP.request(method, format!("http://{}/v1/{path}", self.url())).bearer_auth(self.token())
+    }
+
+    /// A read of the control plane; `None` when it does not answer. Hundreds are made while something is waited for: not by the CLI.
+    fn read(&self, path: &str) -> Option<Value> {
+        let request = self.request(Method::GET, path);
+        proxy::block_on(async move { request.send().await.ok()?.json().await.ok() })
+    }
+
+    pub(crate) fn instance(&self, id: &str) -> Value {
+        let seen = self.read(&format!("namespaces/default/instances/{id}")).expect("the control plane runs");
+        assert_eq!(seen["instanceId"], id, "{seen}");
+        seen
+    }
+
+    pub(crate) fn until_state(&self, id: &str, state: &str, reason: &str) -> (Value, Duration) {
+        self.until(&format!("{id} is {state}, {reason}"), || Some(self.instance(id)).filter(|i| i["state"] == state && i["reason"] == reason))
+    }
+
+    /// Waits until the control plane shows the daemon as connected, and says how long it took.
+    pub(crate) fn until_connected(&self) -> Duration {
+        let ours = |daemon: &Value| daemon["node"] == self.node.as_str() && daemon["connected"] == true;
+        self.until("the daemon is connected", || self.read("daemons")?.as_array()?.iter().any(ours).then_some(())).1
     }
 
     /// The same to its end: an id that was answered with 202.
@@ -126,7 +155,7 @@ impl Rig {
 
     /// Ids of all instances that the control plane shows.
     pub(crate) fn ids(&self) -> Vec<String> {
-        let all = self.lakeshore(&["instances", "-o", "json"]).ok().json();
+        let all = self.read("namespaces/default/instances").expect("the control plane runs");
         all.as_array().expect("a list").iter().filter_map(|i| i["instanceId"].as_str().map(str::to_owned)).collect()
     }
 }

@@ -13,6 +13,7 @@ control_plane|120|cargo|lakeshore serve over real HTTP, websocket and SQLite
 chart|60|helm|golden renderings, schema refuses typos, RBAC exact
 apiserver|240|root, a built cluster|daemon and control plane against a real kube-apiserver; RBAC by the chart's own account
 kills|600|root, a built cluster|SIGKILL of daemon, control plane and both under 20 launches/s: 20 kills a kind, 300 with --long; nothing missing, doubled or wrong
+faults|420|root, a built cluster, strace|the fault matrix, a line a row: kills, partitions, lost answers, an API server that fails, a hostile control plane
 boot|240|root, a built cluster|the test cluster itself: boots, kills, cuts, leaves nothing behind
 cluster|600|root, a built cluster, images|real Pods on two nodes with both charts installed
 readme|120|root, a built cluster, images|the README's commands for one's own cluster, as they stand there, over TLS
@@ -71,6 +72,11 @@ ring_kills() {
   tests/kills/run
 }
 
+ring_faults() {
+  toolchain_rust
+  tests/faults/run
+}
+
 ring_boot() {
   tests/cluster/cluster build
   tests/cluster/test
@@ -90,7 +96,7 @@ ring_readme() {
 ring_missing() {
   case $1 in
     fuzz) command -v g++ >/dev/null || [ "$(id -u)" = 0 ] || echo "needs g++, or root to install it" ;;
-    apiserver | kills | boot | cluster | readme) [ "$(id -u)" = 0 ] || echo "needs root, for namespaces and mounts" ;;
+    apiserver | kills | faults | boot | cluster | readme) [ "$(id -u)" = 0 ] || echo "needs root, for namespaces and mounts" ;;
     lint) command -v cargo-clippy >/dev/null && command -v cargo-fmt >/dev/null || echo "needs rustfmt and clippy beside cargo" ;;
   esac
 }

@@ -85,7 +85,8 @@ alive() {
   local pid status groups
   [ -s "$1" ] || return 1
   pid=$(<"$1")
-  { status=$(<"/proc/$pid/status") && groups=$(<"/proc/$pid/cgroup"); } 2>/dev/null || return 1
+  # Not $(<FILE): bash 5.2 ends the whole script when FILE is gone, `||` or not.
+  status=$(cat "/proc/$pid/status" 2>/dev/null) && groups=$(cat "/proc/$pid/cgroup" 2>/dev/null) || return 1
   [[ $status != *$'\nState:\tZ'* && $groups == *":/$cgroup/"* ]]
 }
 
