@@ -9,7 +9,9 @@ mod covers;
 mod crash;
 mod identity;
 mod refusal;
+#[allow(dead_code, reason = "each test target uses a part")]
 #[path = "../support/shell.rs"]
 mod shell;
 mod state;
+#[allow(dead_code, unused_imports, reason = "other rings use other parts of it")]
 mod world;

@@ -1,7 +1,5 @@
 //! One control plane, one daemon, one Node object and one run namespace for each test.
 
-#![allow(dead_code, unused_imports, reason = "the rings `apiserver` and `faults` share it, and each uses a part")]
-
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};

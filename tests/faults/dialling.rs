@@ -35,7 +35,7 @@ fn kinds() -> Vec<Kind> {
 #[test]
 fn every_answer_to_a_dial_is_survived_and_the_token_stays_out_of_the_log() {
     let mut rig = Rig::new();
-    let token = rig.log("token").trim().to_owned();
+    let (token, proof) = (rig.log("token").trim().to_owned(), rig.log("identity").trim().to_owned());
     let pid = rig.daemon_pid();
     let rss = peak_rss(pid);
     for (round, Kind { answer, not_before, says }) in kinds().into_iter().enumerate() {
@@ -63,7 +63,7 @@ fn every_answer_to_a_dial_is_survived_and_the_token_stays_out_of_the_log() {
     }
     assert_eq!(rig.daemon_pid(), pid, "the same process throughout");
     for log in ["daemon.log", "server.log"] {
-        assert!(!rig.log(log).contains(&token), "the token is in {log}");
+        assert!(!rig.log(log).contains(&token) && !rig.log(log).contains(&proof), "a token is in {log}");
     }
     let grown = peak_rss(pid) - rss;
     assert!(grown <= GROWTH, "it grew by {grown} MiB");

@@ -12,8 +12,10 @@ mod proxy;
 mod rig;
 #[path = "../support/rows.rs"]
 mod rows;
+#[allow(dead_code, reason = "each test target uses a part")]
 #[path = "../support/shell.rs"]
 mod shell;
+#[allow(dead_code, unused_imports, reason = "the apiserver ring's world, of which this ring uses a part")]
 #[path = "../apiserver/world.rs"]
 mod world;
 

@@ -1,6 +1,5 @@
 //! Programs, waits and measurements, shared by the rings that drive real processes.
 
-#![allow(dead_code, reason = "each ring uses a part")]
 #![allow(clippy::disallowed_methods, reason = "the rings wait for a real cluster, in real time, from plain threads")]
 
 use std::io::Write as _;
