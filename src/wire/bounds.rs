@@ -44,7 +44,7 @@ mod tests {
         leaf.prop_recursive(4, 40, 6, |inner| {
             prop_oneof![
                 proptest::collection::vec(inner.clone(), 0..6).prop_map(Value::from),
-                proptest::collection::btree_map(r#"[a-z\\"\[{,]{0,4}"#, inner, 0..6).prop_map(|map| Value::from_iter(map)),
+                proptest::collection::btree_map(r#"[a-z\\"\[{,]{0,4}"#, inner, 0..6).prop_map(Value::from_iter),
             ]
         })
     }
