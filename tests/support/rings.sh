@@ -9,6 +9,7 @@ lint|240|cargo fmt, clippy, cargo deny, shellcheck|formatting, lints, licences a
 unit|180|cargo|rules, parsers, state machines; arrows between layers
 loopback|600|cargo|daemons and control plane on one thread, simulated time, faults by seed: 2,000 schedules, 100,000 with --long
 pure|240|cargo|manifests as snapshots, the wire's corpus and bounds, configuration, dialling over TLS and proxies, CLI messages
+fuzz|240|cargo, g++|coverage-guided fuzzing of the frame and dispatch decoders and the log framer, 60 s each
 control_plane|120|cargo|lakeshore serve over real HTTP, websocket and SQLite
 chart|60|helm|golden renderings, schema refuses typos, RBAC exact
 apiserver|240|root, a built cluster|daemon and control plane against a real kube-apiserver; RBAC by the chart's own account
