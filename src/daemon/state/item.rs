@@ -35,6 +35,8 @@ pub(super) struct Item {
     pub(super) cancel: bool,
     /// The read that is under way.
     pub(super) looking: Option<Look>,
+    /// UID of an object that left its watch before it was held: who takes it up reads once more.
+    pub(super) left: Option<String>,
     /// A DELETE is under way, or was taken.
     pub(super) deleting: bool,
     /// Until when a POST of unknown outcome may take effect.
@@ -88,6 +90,7 @@ impl Item {
             weight: 0,
             cancel: false,
             looking: None,
+            left: None,
             deleting: false,
             doubt: None,
             retry_at: None,

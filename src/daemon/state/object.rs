@@ -190,6 +190,11 @@ impl DaemonState {
         if item.requested_by.is_empty() {
             item.requested_by.clone_from(&object.requested_by);
         }
+        if item.left.take().as_ref() == Some(&object.uid) {
+            // A watch has shown its end before the answer came that it is there.
+            item.phase = Phase::Confirming { uid: object.uid.clone() };
+            return self.look(instance, now, out);
+        }
         item.phase = Phase::Held { uid: object.uid.clone() };
         item.succeeded();
         self.observe(instance, out);
@@ -217,20 +222,25 @@ impl DaemonState {
     fn left(&mut self, scope: &Scope, instance: &InstanceName, now: Now, out: &mut Vec<Effect>) {
         let key = (scope.namespace.clone(), instance.clone());
         let Some(object) = self.objects.get(&key) else { return };
-        let item = self.items.get_mut(instance).filter(|item| item.namespace.as_ref() == Some(&scope.namespace));
-        match item.map(|item| &mut item.phase) {
-            // The object stays in mind until the read has confirmed it: its last sight may say how it ended.
-            Some(Phase::Held { uid } | Phase::Confirming { uid }) if *uid != object.uid => {}
-            Some(phase @ (Phase::Held { .. } | Phase::Confirming { .. })) => {
-                *phase = Phase::Confirming { uid: object.uid.clone() };
-                self.look(instance, now, out);
-            }
-            // Nobody waits for it, or it is still being made or looked for and the answer to that decides.
-            _ => {
-                self.objects.remove(&key);
-                self.streams_of(instance, out);
+        let uid = object.uid.clone();
+        if let Some(item) = self.items.get_mut(instance) {
+            let here = item.namespace.as_ref() == Some(&scope.namespace);
+            let ours = object.belongs_to(item, self.install.as_deref());
+            match &mut item.phase {
+                Phase::Held { uid: held } | Phase::Confirming { uid: held } if here && *held != uid => return,
+                // The object stays in mind until the read has confirmed it: its last sight may say how it ended.
+                phase @ (Phase::Held { .. } | Phase::Confirming { .. }) if here => {
+                    *phase = Phase::Confirming { uid };
+                    item.looking = None; // a read that is under way may have begun before: what it found may be gone
+                    return self.look(instance, now, out);
+                }
+                // It is still being made or looked for, and the answer to that decides.
+                _ if ours => item.left = Some(uid),
+                _ => {}
             }
         }
+        self.objects.remove(&key);
+        self.streams_of(instance, out);
     }
 
     /// A read confirmed that the held object is gone.

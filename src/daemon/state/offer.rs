@@ -137,6 +137,12 @@ impl DaemonState {
         item.succeeded();
         let holder = self.holder(instance, found.as_deref(), now);
         let Some(item) = self.items.get_mut(instance) else { return };
+        if let (Some(uid), Found::Anothers | Found::Nobody) = (item.left.clone(), &holder)
+            && !matches!(item.phase, Phase::Confirming { .. })
+            && item.wants_a_read()
+        {
+            return self.gone(instance, &uid, now, out); // it was made, and whatever became of the POST, it is not made again
+        }
         match (std::mem::replace(&mut item.phase, Phase::Rejoining), holder) {
             (Phase::Looking { .. }, Found::Ours) => {
                 out.extend(accepted_in(item, found.as_deref()));
@@ -337,7 +343,10 @@ impl DaemonState {
             Creation::Unclear => {
                 item.doubt = Some(now.mono + self.session.map(|s| s.lost_after).unwrap_or(DEFAULT_LOST_AFTER));
                 item.phase = Phase::ReadingBack { rendered, tries: tries + 1 };
-                return self.look(instance, now, out);
+                if !self.adopt_from_watch(instance, now, out) {
+                    self.look(instance, now, out);
+                }
+                return;
             }
             // The API server never heard of it: however long it is down, nothing is in doubt.
             Creation::NotSent => {

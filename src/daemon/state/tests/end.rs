@@ -109,6 +109,56 @@ fn an_object_missing_from_a_new_list_is_confirmed_by_a_read() {
 }
 
 #[test]
+fn a_read_that_began_before_the_object_left_does_not_count() {
+    let (mut desk, case) = (Desk::connected(), Case::new());
+    let pod = desk.running(&case);
+    desk.say(ack(&case.instance, 2));
+    let before = desk.reconnect(vec![case.open(OpenPhase::Created, |open| open.seq = 2)]);
+    let after = desk.left(Binding::Bound, &pod);
+    assert!(desk.answer(&before, Ok(Some(&pod))).is_empty(), "it was there when the read began");
+    assert_eq!(seen(&desk.answer(&after, Ok(None))).reason, Reason::DeletedByOther);
+}
+
+#[test]
+fn an_object_that_left_before_the_answer_to_its_making_is_read_again() {
+    let (mut desk, case) = (Desk::connected(), Case::new());
+    let effects = desk.offer(&case, false);
+    desk.answer(&effects, Ok(None));
+    desk.ack_accepted(&case);
+    let pod = desk.pod(&case, json!({}));
+    desk.applied(&pod);
+    assert!(desk.left(Binding::Unbound, &pod).is_empty(), "the POST's answer comes first");
+    let effects = desk.created(&case, Creation::Done(Box::new(pod)));
+    assert!(reports(&effects).is_empty(), "it may be bound or gone");
+    assert_eq!(seen(&desk.answer(&effects, Ok(None))).reason, Reason::DeletedByOther);
+
+    for seen_to_leave in [false, true] {
+        let (mut desk, case) = (Desk::connected(), Case::new());
+        let effects = desk.offer(&case, false);
+        desk.answer(&effects, Ok(None));
+        desk.ack_accepted(&case);
+        let pod = desk.pod(&case, running());
+        desk.applied(&pod);
+        if seen_to_leave {
+            desk.left(Binding::Bound, &pod);
+        }
+        let effects = desk.created(&case, Creation::Unclear);
+        let effects = if seen_to_leave { effects } else { desk.left(Binding::Bound, &pod) };
+        let effects = desk.answer(&effects, Ok(None));
+        assert_eq!((seen(&effects).reason, creates(&effects)), (Reason::DeletedByOther, 0), "it is not POSTed again");
+        assert_eq!(creates(&desk.pass(200)), 0);
+    }
+
+    let (mut desk, case) = (Desk::connected(), Case::new());
+    let effects = desk.offer(&case, true);
+    let pod = desk.pod(&case, running());
+    desk.applied(&pod);
+    desk.left(Binding::Bound, &pod);
+    let effects = desk.answer(&effects, Ok(Some(&pod)));
+    assert_eq!(seen(&desk.answer(&effects, Ok(None))).reason, Reason::DeletedByOther);
+}
+
+#[test]
 fn an_object_of_the_same_name_and_another_uid_is_not_the_one_that_was_held() {
     let (mut desk, case) = (Desk::connected(), Case::new());
     let pod = desk.running(&case);
