@@ -17,6 +17,7 @@ mod audit;
 mod backup;
 mod changes;
 pub(crate) mod clock;
+mod disk;
 mod http;
 pub(crate) mod hub;
 mod identity;

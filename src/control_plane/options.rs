@@ -36,6 +36,9 @@ pub struct ServeOptions {
     /// Audience of the tokens by which daemons prove who they are; the chart nymph has it as controlPlane.audience
     #[arg(long, env = "LAKESHORE_AUDIENCE", default_value = "lakeshore", value_parser = parse_audience, value_name = "NAME")]
     pub audience: String,
+    /// Bytes of the disk under the data folder that must be free for a launch to be taken; what runs is stored below it too
+    #[arg(long, env = "LAKESHORE_MIN_FREE_BYTES", default_value_t = 64 << 20, value_name = "BYTES")]
+    pub min_free_bytes: u64,
     /// File that holds a token of the form lakeshore_…; it is made an admin token named `admin` at start, if it is not yet known
     #[arg(long, env = "LAKESHORE_BOOTSTRAP_TOKEN_FILE", value_name = "FILE")]
     pub bootstrap_token_file: Option<PathBuf>,

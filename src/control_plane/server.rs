@@ -16,6 +16,7 @@ use tokio_util::task::TaskTracker;
 use super::admin_socket::Desk;
 use super::backup::LOGS;
 use super::clock::Clock;
+use super::disk::Disk;
 use super::http::App;
 use super::hub::{Hub, HubSettings};
 use super::logs::LogFiles;
@@ -116,6 +117,7 @@ impl Server {
         let app = Arc::new(App {
             store,
             hub: Arc::clone(&hub),
+            disk: Disk::new(options.data.clone(), options.min_free_bytes),
             launch_wait: options.launch_wait,
             stale_after: options.stale_after,
             tasks: tasks.clone(),

@@ -7,8 +7,8 @@ use futures_util::{SinkExt, StreamExt};
 use jiff::Timestamp;
 use nymph::types::{Observation, Reason, Role, State};
 use nymph::wire::{
-    self, Binary, Close, Dispatch, DispatchEnvelope, Hello, LogChunk, LogEndReason, NodeFacts, Rejection, RejectionCode, Report, ResumePoint,
-    ToControlPlane, ToDaemon, Welcome, Work,
+    self, Binary, Close, Dispatch, DispatchEnvelope, HeldItem, Hello, LogChunk, LogEndReason, NodeFacts, Rejection, RejectionCode, Report,
+    ResumePoint, ToControlPlane, ToDaemon, Welcome, Work,
 };
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -92,6 +92,10 @@ pub(crate) fn facts(node: &str) -> NodeFacts {
 }
 
 pub(crate) fn hello(facts: NodeFacts) -> ToControlPlane {
+    hello_holding(facts, vec![])
+}
+
+fn hello_holding(facts: NodeFacts, held: Vec<HeldItem>) -> ToControlPlane {
     ToControlPlane::Hello(Box::new(Hello {
         version: "0.1.0".into(),
         role: Role::Node,
@@ -101,7 +105,7 @@ pub(crate) fn hello(facts: NodeFacts) -> ToControlPlane {
         keys: None,
         policy_digest: "ab".repeat(32),
         capabilities: vec![],
-        held: vec![],
+        held,
     }))
 }
 
@@ -168,6 +172,18 @@ impl Daemon {
             other => panic!("welcome or close was expected: {other:?}"),
         }
         Ok(daemon)
+    }
+
+    /// Connects, and lists what it holds.
+    pub(crate) async fn connect_holding(plane: &Plane, token: &str, node: &str, held: Vec<HeldItem>) -> Self {
+        let socket = upgrade(plane, handshake(plane, token, node)).await.unwrap_or_else(|response| panic!("refused: {response:?}"));
+        let mut daemon = Self { socket, welcome: placeholder() };
+        daemon.send(hello_holding(facts(node), held)).await;
+        match daemon.next().await {
+            Incoming::Message(ToDaemon::Welcome(welcome)) => daemon.welcome = *welcome,
+            other => panic!("welcome was expected: {other:?}"),
+        }
+        daemon
     }
 
     /// Connects, or not, when the server may be going away at any moment.

@@ -12,7 +12,10 @@ mod proof;
 
 mod admin;
 mod auth;
+mod backup;
 mod deletes;
+mod disk_full;
+mod durability;
 mod enrolments;
 mod identity;
 mod launches;

@@ -1,7 +1,7 @@
 //! A running `lakeshore serve`, and a caller of it.
 
-use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
@@ -52,6 +52,9 @@ pub(crate) struct Plane {
     pub(crate) token: String,
     pub(crate) address: String,
     arguments: Vec<String>,
+    /// A program that runs the program, in its own place.
+    wrapper: Vec<String>,
+    data: PathBuf,
     child: Option<Child>,
     log: Arc<Mutex<String>>,
     http: reqwest::Client,
@@ -63,24 +66,41 @@ impl Plane {
     }
 
     pub(crate) async fn start_with(arguments: &[&str]) -> Self {
+        Self::start_in(|_| vec![], arguments).await
+    }
+
+    /// Starts it inside another program, which is given the folder of the test, and must become the server's process.
+    pub(crate) async fn start_in(wrapper: impl FnOnce(&Path) -> Vec<String>, arguments: &[&str]) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let admin = NewToken { name: "tester".into(), admin: true, namespaces: vec![] };
         let token = create_token(&folder.path().join("data"), admin).expect("no server runs yet").token.expose_secret().to_owned();
         let _ = rustls::crypto::ring::default_provider().install_default(); // by the first test of the process
         let http = reqwest::Client::builder().timeout(STUCK).pool_max_idle_per_host(0).build().expect("a client");
         let arguments = arguments.iter().map(|&argument| argument.to_owned()).collect();
-        let mut plane = Self { folder, token, address: "127.0.0.1:0".into(), arguments, child: None, log: Arc::default(), http };
+        let (wrapper, data) = (wrapper(folder.path()), folder.path().join("data"));
+        let mut plane = Self { folder, token, address: "127.0.0.1:0".into(), arguments, wrapper, data, child: None, log: Arc::default(), http };
         plane.run();
         plane
     }
 
     pub(crate) fn data(&self) -> std::path::PathBuf {
-        self.folder.path().join("data")
+        self.data.clone()
+    }
+
+    /// From the next start on, this is the data folder.
+    pub(crate) fn move_to(&mut self, data: PathBuf) {
+        self.data = data;
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.as_ref().expect("it runs").id()
     }
 
     /// Starts the process, at the same address as before.
     pub(crate) fn run(&mut self) {
-        let mut child = serve(&self.data(), &self.address).args(&self.arguments).spawn().expect("the program starts");
+        let mut command = serve(&self.data(), &self.address);
+        command.args(&self.arguments);
+        let mut child = wrapped(&self.wrapper, command).spawn().expect("the program starts");
         let lines = BufReader::new(child.stdout.take().expect("it is piped"));
         let (found, address) = mpsc::channel();
         let log = Arc::clone(&self.log);
@@ -216,6 +236,23 @@ impl Drop for Plane {
             eprintln!("log of lakeshore serve:\n{}", self.log());
         }
     }
+}
+
+fn wrapped(wrapper: &[String], inner: Command) -> Command {
+    let Some((program, arguments)) = wrapper.split_first() else { return inner };
+    let mut outer = Command::new(program);
+    outer.args(arguments).arg(inner.get_program()).args(inner.get_args());
+    for (name, _) in inner.get_envs().filter(|(_, value)| value.is_none()) {
+        outer.env_remove(name);
+    }
+    outer.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    outer
+}
+
+/// Says that a test cannot run here: loudly, past the capture of a test's output, and in CI as a failure.
+pub(crate) fn skip(why: &str) {
+    assert!(std::env::var("CI").as_deref() != Ok("true"), "it must run in CI: {why}");
+    writeln!(std::io::stderr(), "skipped: {why}").expect("stderr is there");
 }
 
 /// The command that serves a folder.

@@ -55,6 +55,7 @@ ring_loopback() {
 
 ring_control_plane() {
   toolchain_rust
+  toolchain_packages strace || true # the test that needs it says so
   cargo test --locked --test control_plane
 }
 

@@ -6,6 +6,7 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderValue, StatusCode};
 use serde::Serialize;
 
+use crate::control_plane::disk::Full;
 use crate::control_plane::launch::{Invalid, InvalidCode};
 use crate::control_plane::store::StoreError;
 use crate::error::Chain;
@@ -87,6 +88,7 @@ codes! {
     NoEligibleNode = "no_eligible_node", SERVICE_UNAVAILABLE, "No node can take the launch now";
     DaemonSilent = "daemon_silent", GATEWAY_TIMEOUT, "A daemon did not answer in time";
     // Ourselves.
+    StoreFull = "store_full", INSUFFICIENT_STORAGE, "The control plane's disk is full";
     StoreUnavailable = "store_unavailable", SERVICE_UNAVAILABLE, "The control plane cannot use its store";
     Internal = "internal", INTERNAL_SERVER_ERROR, "The control plane has a defect";
 }
@@ -165,8 +167,20 @@ impl IntoResponse for ApiError {
 impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> Self {
         tracing::error!(error = %Chain(&error), "A request failed in the store");
+        if error.is_full() {
+            return Self::new(Code::StoreFull, "the disk under the data folder has no room for this; nothing of it was stored").cure(MAKE_ROOM);
+        }
         Self::new(Code::StoreUnavailable, "the store did not answer; the server's log says why")
             .cure("try again; nothing is lost that was acknowledged")
+    }
+}
+
+/// What to do about a full disk.
+const MAKE_ROOM: &str = "free some room there, or give the data folder a larger disk; work is taken again as soon as there is room";
+
+impl From<Full> for ApiError {
+    fn from(full: Full) -> Self {
+        Self::new(Code::StoreFull, full.to_string()).cure(MAKE_ROOM)
     }
 }
 

@@ -11,9 +11,10 @@ pub(super) async fn healthz() -> &'static str {
     "ok\n"
 }
 
-/// `GET /readyz`: the database takes a transaction.
+/// `GET /readyz`: the database takes a transaction, and there is room for launches.
 pub(super) async fn readyz(State(app): AppState) -> Result<&'static str, ApiError> {
     app.store.ping().await?;
+    app.disk.check()?;
     Ok("ok\n")
 }
 

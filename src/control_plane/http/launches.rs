@@ -38,6 +38,7 @@ pub(super) async fn launch(
     let mode = mode(&app, &provider, &body.value).await?;
     let resolved = launch::resolve(&body.value, mode.as_ref(), &provider.kwargs)?;
     let idempotency = idempotency(&headers, &caller, &body.bytes)?;
+    app.disk.check()?;
     // A caller that hangs up undoes nothing: from here on the work is the server's own.
     let task = app.tasks.spawn(carry_out(Arc::clone(&app), caller, provider, resolved, idempotency));
     task.await.unwrap_or_else(|_| Err(ApiError::new(Code::Internal, "the launch was interrupted; its row tells how far it came")))

@@ -27,6 +27,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::disk::Disk;
 use super::hub::{Hub, connect};
 use super::store::Store;
 use crate::wire::CONNECT_PATH;
@@ -41,6 +42,7 @@ pub(crate) const MAX_BODY: usize = 2 << 20;
 pub(crate) struct App {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) hub: Arc<Hub>,
+    pub(crate) disk: Disk,
     pub(crate) launch_wait: Duration,
     pub(crate) stale_after: Duration,
     /// Work that goes on when its caller hangs up, and that shutdown waits for.

@@ -47,3 +47,14 @@ pub enum StoreError {
         doing: &'static str,
     },
 }
+
+impl StoreError {
+    /// Whether there is no room on the disk. The transaction left nothing behind; the next one may find room.
+    pub(crate) fn is_full(&self) -> bool {
+        match self {
+            Self::Open { source, .. } | Self::Database { source, .. } => source.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull),
+            Self::Folder { source, .. } => matches!(source.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded),
+            Self::InUse { .. } | Self::Closed { .. } => false,
+        }
+    }
+}

@@ -138,6 +138,6 @@ pub(crate) trait Store: Send + Sync + 'static {
     /// place gets higher epochs, nothing queued, and what was not ended as accepted. Answers with the logs that the copy names.
     fn copy(&self, file: PathBuf) -> Reply<'_, Vec<StoredLog>>;
 
-    /// Whether the database answers.
+    /// Whether the database takes a transaction; after one that failed, whether it can be written again.
     fn ping(&self) -> Reply<'_, ()>;
 }

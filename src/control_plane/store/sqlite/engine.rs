@@ -1,6 +1,9 @@
 //! How statements reach the database: writes one after another on a thread of their own, reads beside them.
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -9,7 +12,9 @@ use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 use tokio::sync::{mpsc, oneshot};
 
 use super::exclusive::ExclusiveStore;
+use super::restore::beside;
 use crate::control_plane::store::{Reply, StoreError};
+use crate::wire::MAX_BINARY;
 
 /// Writes that may wait for the writer's thread; each waiting one holds at most one dispatch of 2 MiB, most far less.
 const WRITE_QUEUE: usize = 128;
@@ -75,7 +80,7 @@ pub(crate) struct SqliteStore {
 #[derive(Clone)]
 enum Engine {
     /// A running server's: reads run beside the writer.
-    Threads { writer: mpsc::Sender<Job>, readers: Arc<Readers> },
+    Threads { writer: mpsc::Sender<Job>, readers: Arc<Readers>, failing: Arc<AtomicBool> },
     /// A simulation's: each call has run when it returns, so that one thread decides the order of everything.
     #[cfg(test)]
     Inline(Arc<Mutex<ExclusiveStore>>, Arc<Mutex<dyn FnMut() -> Fate + Send>>),
@@ -111,7 +116,7 @@ impl SqliteStore {
         let failed = |source| StoreError::Folder { path: file.clone(), source };
         std::thread::Builder::new().name("store".into()).spawn(run).map_err(failed)?;
         let readers = Arc::new(Readers { file, idle: Mutex::default() });
-        Ok(Self { engine: Engine::Threads { writer, readers } })
+        Ok(Self { engine: Engine::Threads { writer, readers, failing: Arc::default() } })
     }
 
     /// A store whose every call runs on the caller's thread, and is answered by a future that is ready. The folder is let go when
@@ -132,8 +137,8 @@ impl SqliteStore {
         doing: &'static str,
         work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T> + Send + 'static,
     ) -> Reply<'_, T> {
-        let writer = match &self.engine {
-            Engine::Threads { writer, .. } => writer,
+        let (writer, failing) = match &self.engine {
+            Engine::Threads { writer, failing, .. } => (writer, Arc::clone(failing)),
             #[cfg(test)]
             Engine::Inline(exclusive, fate) => {
                 let fate = fate.lock().unwrap_or_else(PoisonError::into_inner)();
@@ -148,9 +153,36 @@ impl SqliteStore {
         };
         async move {
             let (answer, answered) = oneshot::channel();
-            let job: Job = Box::new(move |connection| drop(answer.send(transact(connection, doing, work)))); // the asker may have gone
+            let job: Job = Box::new(move |connection| {
+                let done = transact(connection, doing, work);
+                failing.store(done.is_err(), Ordering::Relaxed);
+                drop(answer.send(done)); // the asker may have gone
+            });
             writer.send(job).await.map_err(|_| StoreError::Closed { doing })?;
             answered.await.map_err(|_| StoreError::Closed { doing })?
+        }
+        .boxed()
+    }
+
+    /// Whether a transaction goes through. After one that did not, there must be room for the largest, and the file be writable: an
+    /// empty transaction succeeds on a full disk too, and a small one in what the failed one had taken.
+    pub(super) fn probe(&self) -> Reply<'_, ()> {
+        let suspect = match &self.engine {
+            Engine::Threads { readers, failing, .. } => failing.load(Ordering::Relaxed).then(|| readers.file.clone()),
+            #[cfg(test)]
+            Engine::Inline(_) => None,
+        };
+        async move {
+            let failing = suspect.is_some();
+            if let Some(file) = suspect {
+                let room = tokio::task::spawn_blocking(move || find_room(&beside(&file, ".probe")));
+                room.await.unwrap_or(Err(StoreError::Closed { doing: "look for room" }))?;
+            }
+            let check = move |tx: &Transaction<'_>| {
+                let version: u32 = tx.pragma_query_value(None, "user_version", |row| row.get(0))?;
+                if failing { tx.pragma_update(None, "user_version", version) } else { Ok(()) }
+            };
+            self.write("check the database", check).await
         }
         .boxed()
     }
@@ -175,4 +207,14 @@ impl SqliteStore {
         }
         .boxed()
     }
+}
+
+/// Finds out whether as much as the largest dispatch takes can be written, by writing it.
+fn find_room(file: &Path) -> Result<(), StoreError> {
+    let written = File::create(file).and_then(|mut probe| {
+        probe.write_all(&vec![0; MAX_BINARY])?;
+        probe.sync_data()
+    });
+    let removed = std::fs::remove_file(file);
+    written.and(removed).map_err(|source| StoreError::Folder { path: file.to_owned(), source })
 }

@@ -206,7 +206,7 @@ impl Store for SqliteStore {
     }
 
     fn ping(&self) -> Reply<'_, ()> {
-        self.write("check the database", |tx| tx.query_row("SELECT 1", [], |_| Ok(())))
+        self.probe()
     }
 }
 
