@@ -28,7 +28,7 @@ impl Disk {
     /// Whether there is room for more work. A file system that does not say is left to the database to find out about.
     pub(crate) fn check(&self) -> Result<(), Full> {
         let Ok(stat) = statvfs(&self.folder) else { return Ok(()) };
-        let free = u64::from(stat.blocks_available()).saturating_mul(u64::from(stat.fragment_size()));
+        let free = stat.blocks_available().saturating_mul(stat.fragment_size());
         if free < self.floor { Err(Full { free, floor: self.floor }) } else { Ok(()) }
     }
 }

@@ -42,7 +42,7 @@ fn disk(plane: &Plane) -> PathBuf {
 /// Fills it but for `leave` bytes.
 fn fill(plane: &Plane, leave: u64) {
     let stat = nix::sys::statvfs::statvfs(&disk(plane)).expect("it is looked at");
-    let free = u64::from(stat.blocks_available()) * u64::from(stat.fragment_size());
+    let free = stat.blocks_available() * stat.fragment_size();
     let ballast = vec![1; usize::try_from(free - leave).expect("48 MiB")];
     std::fs::write(disk(plane).join("ballast"), ballast).expect("it fits");
 }

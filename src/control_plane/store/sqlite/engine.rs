@@ -170,7 +170,7 @@ impl SqliteStore {
         let suspect = match &self.engine {
             Engine::Threads { readers, failing, .. } => failing.load(Ordering::Relaxed).then(|| readers.file.clone()),
             #[cfg(test)]
-            Engine::Inline(_) => None,
+            Engine::Inline(..) => None,
         };
         async move {
             let failing = suspect.is_some();
