@@ -106,7 +106,7 @@ mod tests {
         let file = folder.path().join("lakeshore.db");
         let mut connection = Connection::open(&file).expect("it opens");
         migrate(&mut connection, &file).expect("a new file");
-        connection.execute("INSERT INTO clusters VALUES ('c1', 'c1-0', 't')", []).expect("a row");
+        connection.execute("INSERT INTO clusters (name, install, created_at) VALUES ('c1', 'c1-0', 't')", []).expect("a row");
         let (before, newest) = (dump(&connection), version(&connection));
         let planted = "CREATE TABLE more (a TEXT); UPDATE clusters SET name = 'changed'; INSERT INTO nowhere VALUES (1);";
         let migrations: Vec<&str> = MIGRATIONS.into_iter().chain([planted]).collect();
