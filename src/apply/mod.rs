@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `call.rs` | one HTTP call: deadline, 429, what its failure means |
 //! | `pod.rs` | create, read and delete a Pod |
+//! | `lease.rs` | read, create and replace a Lease |
 //! | `facts.rs` | version, node, cluster UID, access reviews |
 //! | `window.rs` | how many calls may be under way |
 //!
@@ -13,6 +14,7 @@
 
 mod call;
 mod facts;
+mod lease;
 mod pod;
 #[cfg(test)]
 mod tests;

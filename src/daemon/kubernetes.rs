@@ -80,3 +80,8 @@ async fn from_file(path: &Path) -> Result<Config, KubeconfigError> {
 pub(super) fn own_namespace() -> Option<KubeNamespace> {
     std::fs::read_to_string(NAMESPACE_FILE).ok()?.trim().parse().ok()
 }
+
+/// This machine's name, which in a Pod is the Pod's; for people who look at a Lease.
+pub(super) fn host_name() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
+}

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use super::event::Event;
+use super::lease::Turn;
 use super::identity;
 use crate::dial::{self, Backoff, DialError, LinkError, Reader, Target, Url, Writer};
 use crate::error::Chain;
@@ -103,6 +104,8 @@ pub(super) struct Link {
     pub(super) slot: Slot,
     pub(super) events: mpsc::Sender<Event>,
     pub(super) health: Health,
+    /// Dials only in its turn.
+    pub(super) turn: Turn,
     /// Changes when the token file does.
     pub(super) token_changed: watch::Receiver<u64>,
 }
@@ -122,7 +125,7 @@ impl Link {
     pub(super) async fn run(mut self, cancel: CancellationToken) {
         let mut backoff = Backoff::default();
         let mut link = 0;
-        while !cancel.is_cancelled() {
+        while cancel.run_until_cancelled(self.turn.comes()).await.is_some() {
             self.token_changed.mark_unchanged();
             let pause = match self.dial(&cancel).await {
                 None => break,
@@ -130,7 +133,7 @@ impl Link {
                 Some(Ok((reader, writer))) => {
                     link += 1;
                     let since = Instant::now();
-                    let ended = self.session(link, reader, writer, &cancel).await;
+                    let ended = self.turns_session(link, reader, writer, &cancel).await;
                     if since.elapsed() >= STABLE {
                         backoff.reset();
                     }
@@ -142,6 +145,20 @@ impl Link {
                 () = sleep(pause) => {}
                 _ = self.token_changed.changed() => info!("A token changed; dialling at once"),
             }
+        }
+    }
+
+    /// A session that ends with the turn.
+    async fn turns_session(&self, link: u64, reader: Reader, writer: Writer, cancel: &CancellationToken) -> Ended {
+        let (cancel, mut turn) = (cancel.child_token(), self.turn.clone());
+        let over = async {
+            turn.ends().await;
+            cancel.cancel();
+            std::future::pending().await
+        };
+        tokio::select! {
+            ended = self.session(link, reader, writer, &cancel) => ended,
+            never = over => never,
         }
     }
 

@@ -43,6 +43,7 @@ impl Bench {
             slot: slot.clone(),
             events,
             health: health.clone(),
+            turn: Turn::always(),
             token_changed: token_seen,
         };
         tokio::spawn(link.run(cancel.clone()));

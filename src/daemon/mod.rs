@@ -15,6 +15,7 @@
 //! | `state/` | [`DaemonState`]: decides; synchronous and pure |
 //! | `effects.rs`, `check.rs` | perform what it decided |
 //! | `link.rs` | dials, and carries frames |
+//! | `lease.rs` | whose turn it is among the daemons of role `cluster` |
 //! | `follow.rs` | one log each |
 //! | `facts.rs`, `reload.rs`, `health.rs`, `kubernetes.rs` | the node, changed files, probes, clients |
 //!
@@ -30,6 +31,7 @@ mod follow;
 mod health;
 mod identity;
 mod kubernetes;
+mod lease;
 mod link;
 mod reload;
 mod run;

@@ -12,6 +12,7 @@ use tracing::{info, warn};
 
 use super::effects::{Hands, Performer};
 use super::event::{Event, Now};
+use super::lease::{Candidate, Turn};
 use super::link::{Link, Slot};
 use super::reload::{Reload, read_policy};
 use super::state::{DaemonState, Settings};
@@ -83,6 +84,20 @@ pub(super) async fn run(config: Config) -> Result<(), StartError> {
     hands.record(Fact::PolicyLoaded { digest: policy.digest().to_owned() }).await;
     health.hold(Condition::Policy);
 
+    let turn = match &boot.placement {
+        Placement::Node(_) => Turn::always(),
+        Placement::Cluster => {
+            let namespace = own_namespace.clone().ok_or_else(|| StartError {
+                what: "a daemon of role cluster holds a Lease in its own namespace, which is not known: set `namespace`, or run it in a Pod".into(),
+                source: None,
+            })?;
+            let me = format!("{}_{boot_id}", kubernetes::host_name());
+            let candidate = Candidate { api: api.clone(), namespace, name: boot.lease.name, duration: boot.lease.duration, me, health: health.clone() };
+            let (turn, standing) = candidate.stand(cancel.clone());
+            tracker.spawn(standing);
+            turn
+        }
+    };
     let link = Link {
         url,
         placement: boot.placement.clone(),
@@ -94,6 +109,7 @@ pub(super) async fn run(config: Config) -> Result<(), StartError> {
         slot: slot.clone(),
         events: events.clone(),
         health: health.clone(),
+        turn,
         token_changed: token_seen,
     };
     let token_files = [Some(boot.control_plane.token_file), boot.control_plane.identity_token_file.clone()].into_iter().flatten().collect();
