@@ -5,6 +5,7 @@
 //! | `call.rs` | one HTTP call: deadline, 429, what its failure means |
 //! | `pod.rs` | create, read and delete a Pod |
 //! | `lease.rs` | read, create and replace a Lease |
+//! | `remains.rs` | a node's sight, and what is left of one that is gone |
 //! | `facts.rs` | version, node, cluster UID, access reviews |
 //! | `window.rs` | how many calls may be under way |
 //!
@@ -16,6 +17,7 @@ mod call;
 mod facts;
 mod lease;
 mod pod;
+mod remains;
 #[cfg(test)]
 mod tests;
 mod window;
@@ -23,4 +25,5 @@ mod window;
 pub use call::{ApiServer, CallError};
 pub use facts::Access;
 pub use pod::{CreateOutcome, DeleteOutcome};
+pub use remains::{Kind, Left, NodeSight};
 pub use window::{Place, Window};

@@ -5,6 +5,7 @@ use kube::api::{DeleteParams, GetParams, Preconditions};
 use kube::core::Request;
 
 use super::call::{ApiServer, CallError};
+use super::remains::Kind;
 use crate::types::{InstanceName, KubeNamespace};
 
 /// Who the API server records as the writer of our fields.
@@ -91,15 +92,17 @@ impl ApiServer {
         }
     }
 
-    /// Deletes the Pod of that name if it still has that UID.
-    pub async fn delete_pod(&self, namespace: &KubeNamespace, name: &InstanceName, uid: &str) -> DeleteOutcome {
+    /// Deletes the object of that name if it still has that UID. `force` leaves no grace: nobody is there who could end it.
+    pub async fn delete(&self, kind: Kind, namespace: &KubeNamespace, name: &str, uid: &str, force: bool) -> DeleteOutcome {
         let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
-        let request = match pods(namespace).delete(name.as_str(), &DeleteParams::background().preconditions(preconditions)) {
+        let mut params = DeleteParams::background().preconditions(preconditions);
+        params.grace_period_seconds = force.then_some(0);
+        let request = match Request::new(kind.path(namespace)).delete(name, &params) {
             Ok(request) => request,
             Err(error) => return DeleteOutcome::Unclear { message: error.to_string() },
         };
         // The answer is the Pod or a Status: neither is needed.
-        match self.call::<serde::de::IgnoredAny>(&format!("delete Pod {namespace}/{name}"), &request).await {
+        match self.call::<serde::de::IgnoredAny>(&format!("delete {} {namespace}/{name}", kind.name()), &request).await {
             Ok(_) => DeleteOutcome::Taken,
             Err(CallError::Refused { code: 404 | 409, .. }) => DeleteOutcome::AlreadyGone,
             Err(CallError::Refused { code: 429, message, .. }) => DeleteOutcome::Unclear { message },
@@ -110,7 +113,7 @@ impl ApiServer {
 }
 
 fn pods(namespace: &KubeNamespace) -> Request {
-    Request::new(format!("/api/v1/namespaces/{namespace}/pods"))
+    Request::new(Kind::Pod.path(namespace))
 }
 
 pub(super) fn unreadable(what: &str, error: &dyn std::fmt::Display) -> CallError {

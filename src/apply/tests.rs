@@ -148,7 +148,7 @@ async fn a_busy_server_is_waited_for_as_long_as_it_asks() {
 #[tokio::test]
 async fn a_delete_carries_the_uid_and_background_propagation() {
     let (api, requests) = server(vec![Say::Json(200, pod())]).await;
-    assert_eq!(api.delete_pod(&runs(), &name(), "uid-1").await, DeleteOutcome::Taken);
+    assert_eq!(api.delete(Kind::Pod, &runs(), name().as_str(), "uid-1", false).await, DeleteOutcome::Taken);
     let requests = requests.lock().expect("no test panics here");
     let (line, body) = requests[0].split_once('\n').expect("a body");
     assert!(line.starts_with("DELETE /api/v1/namespaces/runs/pods/lakeshore-01234567"), "{line}");
@@ -166,7 +166,7 @@ async fn a_deletes_answers_are_told_apart() {
         (Say::HangUp, "Unclear"),
     ] {
         let (api, _) = server(vec![say]).await;
-        let outcome = format!("{:?}", api.delete_pod(&runs(), &name(), "uid-1").await);
+        let outcome = format!("{:?}", api.delete(Kind::Pod, &runs(), name().as_str(), "uid-1", false).await);
         assert!(outcome.starts_with(expected), "{outcome} instead of {expected}");
     }
 }

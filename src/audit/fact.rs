@@ -1,6 +1,6 @@
 //! What an audit line can say.
 
-use crate::types::{Attempt, DispatchId, InstanceName, KubeNamespace};
+use crate::types::{Attempt, DispatchId, InstanceName, KubeNamespace, NodeName};
 use crate::wire::Rejection;
 
 /// For which dispatch something was decided, and who asked for it.
@@ -23,6 +23,21 @@ pub struct Object {
     pub name: InstanceName,
     /// Its UID, once it has one.
     pub uid: Option<String>,
+}
+
+/// What is left of a node that is gone, for a line about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remnant {
+    /// For which dispatch it was made, where it says so.
+    pub subject: Option<Subject>,
+    /// `Pod` or `Job`.
+    pub kind: &'static str,
+    /// Its Kubernetes namespace.
+    pub namespace: KubeNamespace,
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
 }
 
 /// One decision or act.
@@ -123,6 +138,34 @@ pub enum Fact {
         /// What the cluster said.
         message: String,
     },
+    /// A node is gone: what was on it is removed.
+    NodeGone {
+        /// Its name.
+        node: NodeName,
+        /// UID of its Node object, where one was known.
+        uid: Option<String>,
+        /// By what it is known.
+        why: &'static str,
+    },
+    /// What a gone node has left is about to be removed.
+    RemoveIntended {
+        /// What.
+        remnant: Remnant,
+        /// Why.
+        why: &'static str,
+    },
+    /// The API server took the removal.
+    RemoveDone {
+        /// What.
+        remnant: Remnant,
+    },
+    /// The removal failed or was refused.
+    RemoveFailed {
+        /// What.
+        remnant: Remnant,
+        /// What the cluster said.
+        message: String,
+    },
     /// The dispatch ended without its object ever being seen.
     Lost {
         /// Whose.
@@ -147,6 +190,10 @@ impl Fact {
             Self::DeleteIntended { .. } => "delete_intended",
             Self::DeleteDone { .. } => "delete_done",
             Self::DeleteFailed { .. } => "delete_failed",
+            Self::NodeGone { .. } => "node_gone",
+            Self::RemoveIntended { .. } => "remove_intended",
+            Self::RemoveDone { .. } => "remove_done",
+            Self::RemoveFailed { .. } => "remove_failed",
             Self::Lost { .. } => "lost",
         }
     }
@@ -154,7 +201,12 @@ impl Fact {
     /// The dispatch that the fact is about.
     pub(super) fn subject(&self) -> Option<&Subject> {
         match self {
-            Self::DaemonStarted { .. } | Self::PolicyLoaded { .. } | Self::PolicyRejected { .. } | Self::SessionOpened { .. } => None,
+            Self::DaemonStarted { .. }
+            | Self::PolicyLoaded { .. }
+            | Self::PolicyRejected { .. }
+            | Self::SessionOpened { .. }
+            | Self::NodeGone { .. } => None,
+            Self::RemoveIntended { remnant, .. } | Self::RemoveDone { remnant } | Self::RemoveFailed { remnant, .. } => remnant.subject.as_ref(),
             Self::DispatchAdmitted { subject, .. }
             | Self::DispatchRejected { subject, .. }
             | Self::CreateIntended { subject, .. }
@@ -168,8 +220,15 @@ impl Fact {
         }
     }
 
-    /// The object that the fact is about.
-    pub(super) fn object(&self) -> Option<&Object> {
+    /// The object that the fact is about: where it is, and its UID once it has one.
+    pub(super) fn object(&self) -> Option<(String, Option<&str>)> {
+        if let Self::RemoveIntended { remnant, .. } | Self::RemoveDone { remnant } | Self::RemoveFailed { remnant, .. } = self {
+            return Some((format!("{}/{}", remnant.namespace, remnant.name), Some(&remnant.uid)));
+        }
+        self.instances_object().map(|object| (format!("{}/{}", object.namespace, object.name), object.uid.as_deref()))
+    }
+
+    fn instances_object(&self) -> Option<&Object> {
         match self {
             Self::DispatchAdmitted { object, .. }
             | Self::CreateIntended { object, .. }
@@ -208,6 +267,9 @@ impl Fact {
             Self::DispatchRejected { rejection, .. } => Some(format!("{}: {}", rejection.code, rejection.message)),
             Self::PolicyRejected { message } | Self::CreateFailed { message, .. } | Self::DeleteFailed { message, .. } => Some(message.clone()),
             Self::DeleteIntended { why, .. } => Some((*why).to_owned()),
+            Self::NodeGone { node, uid, why } => Some(format!("node {node} (UID {}): {why}", uid.as_deref().unwrap_or("not known"))),
+            Self::RemoveIntended { remnant, why } => Some(format!("{}: its node is gone: {why}", remnant.kind)),
+            Self::RemoveFailed { message, .. } => Some(message.clone()),
             _ => None,
         }
     }

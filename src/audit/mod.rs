@@ -19,5 +19,5 @@ mod log;
 mod sink;
 
 pub use chain::{BrokenChain, verify};
-pub use fact::{Fact, Object, Subject};
+pub use fact::{Fact, Object, Remnant, Subject};
 pub use log::{Audit, AuditError};

@@ -98,7 +98,7 @@ fn flatten(provider: &Value) -> Value {
 async fn test(name: &ResourceName, session: &Session) -> Result<(), Failure> {
     let result = session.client.post(&session.path(&["providers", name.as_str(), "test"]), &json!({})).await?;
     let rows = Value::from(checks(&result));
-    let columns = [("NODE", "node"), ("CHECK", "check"), ("OK", "ok"), ("MESSAGE", "message")];
+    let columns = [("NODE", "node"), ("ROLE", "role"), ("CHECK", "check"), ("OK", "ok"), ("MESSAGE", "message")];
     match session.format {
         Format::Table if rows == json!([]) => {} // said below, with what to do
         Format::Table => output::list(session.format, &rows, &columns, "")?,
@@ -121,14 +121,15 @@ fn checks(result: &Value) -> Vec<Value> {
     let mut rows = Vec::new();
     for daemon in result.get("daemons").and_then(Value::as_array).into_iter().flatten() {
         let node = daemon.get("node").cloned().unwrap_or_default();
+        let role = daemon.get("role").cloned().unwrap_or_default();
         let connected = daemon.get("connected").and_then(Value::as_bool).unwrap_or(false);
         let items = daemon.get("items").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         if items.is_empty() {
             let message = if connected { "the daemon answered with no checks" } else { "the daemon is not connected" };
-            rows.push(json!({"node": node, "check": "connected", "ok": connected, "message": message}));
+            rows.push(json!({"node": node, "role": role, "check": "connected", "ok": connected, "message": message}));
         }
         for item in items {
-            rows.push(json!({"node": node, "check": item.get("name"), "ok": item.get("ok"), "message": item.get("message")}));
+            rows.push(json!({"node": node, "role": role, "check": item.get("name"), "ok": item.get("ok"), "message": item.get("message")}));
         }
     }
     rows
@@ -141,15 +142,15 @@ mod tests {
     #[test]
     fn a_test_has_a_row_a_node_and_check() {
         let result = json!({"ok": false, "daemons": [
-            {"node": "n1", "connected": true, "ok": true, "items": [{"name": "api", "ok": true, "message": ""}, {"name": "policy", "ok": true, "message": "sha256:1"}]},
-            {"node": "n2", "connected": false, "ok": false, "items": []},
+            {"node": "n1", "role": "node", "connected": true, "ok": true, "items": [{"name": "api", "ok": true, "message": ""}, {"name": "policy", "ok": true, "message": "sha256:1"}]},
+            {"node": null, "role": "cluster", "connected": false, "ok": false, "items": []},
         ]});
         assert_eq!(
             Value::from(checks(&result)),
             json!([
-                {"node": "n1", "check": "api", "ok": true, "message": ""},
-                {"node": "n1", "check": "policy", "ok": true, "message": "sha256:1"},
-                {"node": "n2", "check": "connected", "ok": false, "message": "the daemon is not connected"},
+                {"node": "n1", "role": "node", "check": "api", "ok": true, "message": ""},
+                {"node": "n1", "role": "node", "check": "policy", "ok": true, "message": "sha256:1"},
+                {"node": null, "role": "cluster", "check": "connected", "ok": false, "message": "the daemon is not connected"},
             ])
         );
     }

@@ -96,7 +96,7 @@ async fn delete(hands: &Hands, namespace: &KubeNamespace, pod: &Pod, wanted: &Wa
     let (Some(dispatch), Some(attempt)) = (dispatch, attempt) else { return false };
     let subject = Subject { dispatch, attempt, requested_by: annotation(ANNOTATION_REQUESTED_BY).cloned().unwrap_or_default() };
     let object = Object { namespace: namespace.clone(), name: wanted.instance.clone(), uid: pod.metadata.uid.clone() };
-    let outcome = delete_object(hands, subject, &object, "a caller asked for it").await;
+    let outcome = delete_object(hands, subject, &object, "a caller asked for it", false).await;
     matches!(outcome, DeleteOutcome::Taken | DeleteOutcome::AlreadyGone)
 }
 

@@ -13,7 +13,8 @@ use super::check;
 use super::event::{Creation, Effect, Event, Unread};
 use super::follow::Follows;
 use super::link::Slot;
-use crate::apply::{ApiServer, CreateOutcome, DeleteOutcome};
+use super::sweep;
+use crate::apply::{ApiServer, CreateOutcome, DeleteOutcome, Kind};
 use crate::audit::{Audit, Fact, Object, Subject};
 use crate::error::Chain;
 use crate::host::Workdirs;
@@ -56,7 +57,7 @@ impl Hands {
         }
     }
 
-    async fn tell(&self, event: Event) {
+    pub(super) async fn tell(&self, event: Event) {
         let _ = self.events.send(event).await; // the loop is gone only when the process ends
     }
 }
@@ -113,10 +114,13 @@ impl Performer {
             }
             Effect::Look { instance, look, namespaces } => self.spawn(|hands| look_up(hands, instance, look, namespaces)),
             Effect::Create { instance, subject, rendered } => self.spawn(|hands| create(hands, instance, subject, rendered)),
-            Effect::Delete { instance, namespace, uid, subject, why } => {
+            Effect::Delete { instance, namespace, uid, subject, why, force } => {
                 let object = Object { namespace, name: instance, uid: Some(uid) };
-                self.spawn(|hands| delete(hands, subject, object, why));
+                self.spawn(|hands| delete(hands, subject, object, why, force));
             }
+            Effect::ReadNode { node } => self.spawn(|hands| sweep::read_node(hands, node)),
+            Effect::Sweep(sweep) => self.spawn(|hands| sweep::sweep(hands, *sweep)),
+            Effect::Remove { remnant, kind, why } => self.spawn(|hands| sweep::remove(hands, remnant, kind, why)),
             Effect::Follow(order) => {
                 if let Some(sender) = self.slot.of(link) {
                     self.follows.start(order, sender);
@@ -281,17 +285,17 @@ async fn make_workdir(hands: &Hands, rendered: &Rendered) -> Result<(), String> 
     }
 }
 
-async fn delete(hands: Hands, subject: Subject, object: Object, why: &'static str) {
-    let outcome = delete_object(&hands, subject, &object, why).await;
+async fn delete(hands: Hands, subject: Subject, object: Object, why: &'static str, force: bool) {
+    let outcome = delete_object(&hands, subject, &object, why, force).await;
     let (instance, uid) = (object.name, object.uid.unwrap_or_default());
     hands.tell(Event::DeleteEnded { instance, uid, outcome }).await;
 }
 
 /// Deletes an object by its UID, with its two audit lines. A deletion that cannot be audited is carried out all the same: work that goes on
 /// against its owner's wish is worse.
-pub(super) async fn delete_object(hands: &Hands, subject: Subject, object: &Object, why: &'static str) -> DeleteOutcome {
+pub(super) async fn delete_object(hands: &Hands, subject: Subject, object: &Object, why: &'static str, force: bool) -> DeleteOutcome {
     hands.record(Fact::DeleteIntended { subject: subject.clone(), object: object.clone(), why }).await;
-    let outcome = hands.api.delete_pod(&object.namespace, &object.name, object.uid.as_deref().unwrap_or_default()).await;
+    let outcome = hands.api.delete(Kind::Pod, &object.namespace, object.name.as_str(), object.uid.as_deref().unwrap_or_default(), force).await;
     let fact = match &outcome {
         DeleteOutcome::Taken | DeleteOutcome::AlreadyGone => {
             info!(instance = %object.name, ns = %object.namespace, why, "Pod deleted");

@@ -8,12 +8,12 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 
-use crate::apply::DeleteOutcome;
-use crate::audit::{Fact, Subject};
+use crate::apply::{DeleteOutcome, Kind, Left, NodeSight};
+use crate::audit::{Fact, Remnant, Subject};
 use crate::policy::Policy;
 use crate::render::Rendered;
 use crate::telemetry::Condition;
-use crate::types::{InstanceName, KubeNamespace};
+use crate::types::{InstanceName, KubeNamespace, NodeName};
 use crate::watch::{Scope, Seen};
 use crate::wire::{ClusterKeys, DispatchEnvelope, NodeFacts, ResumePoint, ToControlPlane, ToDaemon};
 
@@ -113,10 +113,61 @@ pub enum Event {
         /// UID of `kube-system`.
         cluster_uid: Option<String>,
     },
+    /// The answer to [`Effect::ReadNode`]; an error means that nothing is known.
+    NodeRead {
+        /// The node.
+        node: NodeName,
+        /// What its Node object shows; `None` when there is none.
+        sight: Result<Option<NodeSight>, ()>,
+    },
+    /// The answer to [`Effect::Sweep`].
+    Swept(Box<Swept>),
+    /// The answer to [`Effect::Remove`].
+    Removed {
+        /// UID that was to be removed.
+        uid: String,
+        /// How it ended.
+        outcome: DeleteOutcome,
+    },
     /// The process was asked to end.
     Draining,
     /// Half a second passed.
     Tick,
+}
+
+/// A look for what is left of a gone node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sweep {
+    /// The node.
+    pub node: NodeName,
+    /// The UID under which it is gone.
+    pub uid: Option<String>,
+    /// The enrolment whose objects count.
+    pub install: String,
+    /// Where to look.
+    pub namespaces: Vec<KubeNamespace>,
+    /// Instances to read by name, whatever their labels say.
+    pub wanted: Vec<(KubeNamespace, InstanceName)>,
+}
+
+/// What a [`Sweep`] found.
+#[derive(Clone, Debug)]
+pub struct Swept {
+    /// The node.
+    pub node: NodeName,
+    /// The UID under which it is gone.
+    pub uid: Option<String>,
+    /// What is there, read consistently; an error means that it is not known.
+    pub found: Result<Found, ()>,
+}
+
+/// What is there.
+#[derive(Clone, Debug, Default)]
+pub struct Found {
+    /// Each wanted instance; `None` when no object of its name exists.
+    pub wanted: Vec<(InstanceName, Option<Box<Pod>>)>,
+    /// Everything that carries the marks of the enrolment and the node.
+    pub left: Vec<Left>,
 }
 
 /// How a creation ended.
@@ -190,6 +241,24 @@ pub enum Effect {
         uid: String,
         /// For whom.
         subject: Subject,
+        /// Why.
+        why: &'static str,
+        /// Without grace: its node is gone.
+        force: bool,
+    },
+    /// Read a Node object.
+    ReadNode {
+        /// Its name.
+        node: NodeName,
+    },
+    /// Look for what is left of a gone node.
+    Sweep(Box<Sweep>),
+    /// Write the intent, remove by UID without grace, write the outcome.
+    Remove {
+        /// What.
+        remnant: Remnant,
+        /// Its kind.
+        kind: Kind,
         /// Why.
         why: &'static str,
     },

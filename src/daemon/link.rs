@@ -13,8 +13,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use super::event::Event;
-use super::lease::Turn;
 use super::identity;
+use super::lease::Turn;
 use crate::dial::{self, Backoff, DialError, LinkError, Reader, Target, Url, Writer};
 use crate::error::Chain;
 use crate::telemetry::{Condition, Health};

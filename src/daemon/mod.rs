@@ -13,7 +13,7 @@
 //! | `run.rs` | the wiring and the one loop |
 //! | `event.rs` | what happens, and what is done about it |
 //! | `state/` | [`DaemonState`]: decides; synchronous and pure |
-//! | `effects.rs`, `check.rs` | perform what it decided |
+//! | `effects.rs`, `check.rs`, `sweep.rs` | perform what it decided |
 //! | `link.rs` | dials, and carries frames |
 //! | `lease.rs` | whose turn it is among the daemons of role `cluster` |
 //! | `follow.rs` | one log each |
@@ -36,7 +36,8 @@ mod link;
 mod reload;
 mod run;
 mod state;
+mod sweep;
 
 pub use command::main;
-pub use event::{ContainerState, Creation, Effect, Event, FollowOrder, Now, Unread};
+pub use event::{ContainerState, Creation, Effect, Event, FollowOrder, Found, Now, Sweep, Swept, Unread};
 pub use state::{DaemonState, Settings};

@@ -92,7 +92,8 @@ pub(super) async fn run(config: Config) -> Result<(), StartError> {
                 source: None,
             })?;
             let me = format!("{}_{boot_id}", kubernetes::host_name());
-            let candidate = Candidate { api: api.clone(), namespace, name: boot.lease.name, duration: boot.lease.duration, me, health: health.clone() };
+            let candidate =
+                Candidate { api: api.clone(), namespace, name: boot.lease.name, duration: boot.lease.duration, me, health: health.clone() };
             let (turn, standing) = candidate.stand(cancel.clone());
             tracker.spawn(standing);
             turn

@@ -13,6 +13,8 @@ pub enum Gone {
     DeletedByOther,
     /// It was accepted and never seen to exist.
     Lost,
+    /// Its node is gone.
+    NodeLost,
 }
 
 /// Says how an instance ended whose object does not exist (any more). What was `last` seen of it is kept: a script that had finished
@@ -27,6 +29,7 @@ pub fn gone(last: Option<&Observation>, now: Timestamp, cause: Gone) -> Observat
         Gone::DeletedByRequest => (Reason::DeletedByRequest, "deleted as asked"),
         Gone::DeletedByOther => (Reason::DeletedByOther, "somebody other than nymph deleted the Pod"),
         Gone::Lost => (Reason::Lost, "it was accepted, and no object of it exists; it is not known to have run and is not started again"),
+        Gone::NodeLost => (Reason::NodeLost, "its node is gone, and whatever ran there with it"),
     };
     let none = Observation {
         state: State::Stopped,
@@ -34,6 +37,7 @@ pub fn gone(last: Option<&Observation>, now: Timestamp, cause: Gone) -> Observat
         message: message.to_owned(),
         exit_code: None,
         uid: None,
+        node: None,
         created_at: None,
         started_at: None,
         finished_at: Some(now),
@@ -45,6 +49,7 @@ pub fn gone(last: Option<&Observation>, now: Timestamp, cause: Gone) -> Observat
         Some(last) => Observation {
             exit_code: last.exit_code,
             uid: last.uid.clone(),
+            node: last.node.clone(),
             created_at: last.created_at,
             started_at: last.started_at,
             finished_at: last.finished_at.or(Some(now)),
@@ -91,6 +96,7 @@ mod tests {
             message: "its own words".into(),
             exit_code,
             uid: Some("uid-1".into()),
+            node: None,
             created_at: Some(at(1)),
             started_at: Some(at(2)),
             finished_at: exit_code.map(|_| at(3)),

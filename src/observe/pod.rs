@@ -54,6 +54,7 @@ pub fn pod(pod: &Pod, now: Timestamp, cancel: bool) -> Observation {
         message: cut(message),
         exit_code: ran.filter(|ran| !lost_sight(ran)).map(|ran| ran.exit_code),
         uid: pod.metadata.uid.clone(),
+        node: pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()?.parse().ok()),
         created_at: time(pod.metadata.creation_timestamp.as_ref()),
         started_at: running.and_then(|running| time(running.started_at.as_ref())).or_else(|| time(ran?.started_at.as_ref())),
         finished_at,

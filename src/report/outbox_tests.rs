@@ -21,6 +21,7 @@ fn seen(state: State, message: &str, second: i64) -> Observation {
         message: message.into(),
         exit_code: None,
         uid: None,
+        node: None,
         created_at: None,
         started_at: None,
         finished_at: None,

@@ -5,6 +5,8 @@ use std::fmt;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::NodeName;
+
 /// What a caller is told of an instance (\[L\] S100–S106).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -119,6 +121,9 @@ pub struct Observation {
     /// UID of the object, once it exists.
     #[serde(default)]
     pub uid: Option<String>,
+    /// The node that the object is bound to, once it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<NodeName>,
     /// When the API server created the object.
     #[serde(default)]
     pub created_at: Option<Timestamp>,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Close, Rejection, ResumePoint};
+use super::{Close, Loss, NodeItem, Rejection, ResumePoint};
 use crate::types::{Attempt, DispatchId, InstanceName, NodeName, Observation, Role};
 
 /// Daemon → control plane.
@@ -63,6 +63,24 @@ pub enum ToControlPlane {
     },
     /// The node's facts changed.
     NodeFacts(NodeFacts),
+    /// From the daemon of role `cluster` alone: it has read that a node is gone. Answered with `orphans`.
+    NodeGone {
+        /// The node.
+        node: NodeName,
+        /// The Node object's UID, as `nodes` named it.
+        #[serde(default)]
+        uid: Option<String>,
+        /// By what it is known.
+        why: Loss,
+    },
+    /// From the daemon of role `cluster` alone: a node that was said to be gone is there after all.
+    NodeBack {
+        /// The node.
+        node: NodeName,
+        /// The Node object's UID, as `nodes` named it.
+        #[serde(default)]
+        uid: Option<String>,
+    },
     /// The cluster's signing keys changed. Taken only from a daemon that proved itself with the old ones.
     Keys(ClusterKeys),
 }
@@ -118,6 +136,21 @@ pub enum ToDaemon {
     LogsStop {
         /// The stream.
         stream: u64,
+    },
+    /// To the daemon of role `cluster` alone: the nodes to look after, in place of those named before.
+    Nodes {
+        /// All of them.
+        nodes: Vec<NodeItem>,
+    },
+    /// To the daemon of role `cluster` alone: what was accepted on a node that is gone, to be ended and removed.
+    Orphans {
+        /// The node.
+        node: NodeName,
+        /// The Node object's UID, as `node_gone` named it.
+        #[serde(default)]
+        uid: Option<String>,
+        /// Its dispatches that have not ended.
+        open: Vec<OpenItem>,
     },
     /// `providers test`: check what the daemon needs in order to work.
     Check {

@@ -53,6 +53,7 @@ mod dispatch;
 mod frame;
 mod heartbeat;
 mod message;
+mod nodes;
 mod refusal;
 mod resume;
 #[cfg(test)]
@@ -68,6 +69,7 @@ pub use heartbeat::{Beat, HEARTBEAT_INTERVAL, Heartbeat, MISSED_BEATS};
 pub use message::{
     Ack, CheckItem, ClusterKeys, HeldItem, Hello, LogEndReason, NodeFacts, OpenItem, OpenPhase, Report, Taint, ToControlPlane, ToDaemon, Welcome,
 };
+pub use nodes::{Loss, NodeItem};
 pub use refusal::{Close, CloseCode, Rejection, RejectionCode};
 pub use resume::ResumePoint;
 pub use session::{ControlPlaneSession, DaemonSession, Due, Frame, FromControlPlane, FromDaemon, HELLO_DEADLINE, Violation, WELCOME_DEADLINE};

@@ -117,6 +117,7 @@ pub(crate) fn seen(state: State, reason: Reason) -> Observation {
         message: String::new(),
         exit_code: None,
         uid: Some("pod-uid".into()),
+        node: None,
         created_at: Some(now),
         started_at: None,
         finished_at: None,

@@ -73,7 +73,7 @@ impl World {
                 self.facts.push((node, Fact::CreateIntended { subject: subject.clone(), object, manifest: rendered.digest.clone() }));
                 self.call(node, process, Verb::Create { instance, subject, rendered });
             }
-            Effect::Delete { instance, namespace, uid, subject, why } => {
+            Effect::Delete { instance, namespace, uid, subject, why, force: _ } => {
                 let object = Object { namespace: namespace.clone(), name: instance.clone(), uid: Some(uid.clone()) };
                 self.facts.push((node, Fact::DeleteIntended { subject: subject.clone(), object, why }));
                 self.call(node, process, Verb::Delete { instance, namespace, uid, subject });
@@ -111,6 +111,8 @@ impl World {
                     self.cut(link, End::Daemon);
                 }
             }
+            // Of role `cluster`, which has no part in this world.
+            Effect::ReadNode { .. } | Effect::Sweep(_) | Effect::Remove { .. } => {}
             // Nobody asks in a simulation; readiness is shown elsewhere.
             Effect::Check { .. } | Effect::Lookup { .. } | Effect::Condition(..) => {}
         }

@@ -18,8 +18,8 @@ use super::{ApiError, App, AppState, Code, modes, providers};
 use crate::control_plane::launch::{self, Fields, Resolved};
 use crate::control_plane::placement;
 use crate::control_plane::store::{Idempotency, Instance, Launched, NewLaunch, Phase, Provider};
-use crate::types::{Attempt, DispatchId, MAX_LABEL_VALUE, NodeName, Placement};
-use crate::wire::{Binary, Dispatch, DispatchEnvelope};
+use crate::types::{Attempt, DispatchId, MAX_LABEL_VALUE, Placement};
+use crate::wire::{Binary, Dispatch, DispatchEnvelope, Workdir};
 
 /// Header that makes a caller's retry safe.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
@@ -67,10 +67,13 @@ fn idempotency(headers: &HeaderMap, caller: &Caller, body: &[u8]) -> Result<Opti
     Ok(Some(Idempotency { token: caller.0.id.clone(), key, body_hash: Sha256::digest(body).into() }))
 }
 
-/// Nodes that may get the launch. Empty is no error yet: a retry of what is stored needs no node.
-async fn candidates(app: &App, provider: &Provider, named: Option<&NodeName>) -> Result<Result<Vec<Placement>, ApiError>, ApiError> {
-    let cluster = &provider.cluster;
+/// Places that may get the launch. None is no error yet: a retry of what is stored needs none.
+async fn candidates(app: &App, provider: &Provider, resolved: &Resolved) -> Result<Result<Vec<Placement>, ApiError>, ApiError> {
+    let (cluster, named) = (&provider.cluster, resolved.node.as_ref());
     let facts = app.hub.facts(cluster);
+    if named.is_none() && resolved.work.workdir == Workdir::None && app.hub.has_cluster_daemon(cluster) {
+        return Ok(Ok(vec![Placement::Cluster]));
+    }
     if let Some(node) = named {
         if facts.iter().any(|facts| facts.name == *node) {
             return Ok(Ok(vec![Placement::Node(node.clone())]));
@@ -83,6 +86,10 @@ async fn candidates(app: &App, provider: &Provider, named: Option<&NodeName>) ->
                 .cure("`lakeshore daemons` lists the nodes that have one"),
         };
         return Ok(Err(error.field("node")));
+    }
+    if facts.is_empty() && app.hub.has_cluster_daemon(cluster) {
+        let detail = format!("no node's daemon of cluster {cluster:?} is connected, and a launch with a workdir needs one");
+        return Ok(Err(ApiError::new(Code::NoLiveDaemon, detail).cure("look at the logs of the DaemonSet there, or launch with `workdir: none`")));
     }
     if facts.is_empty() {
         let detail = format!("no daemon of cluster {cluster:?} is connected");
@@ -108,9 +115,9 @@ async fn carry_out(
     let mut random = [0; 16];
     getrandom::fill(&mut random).map_err(|_| ApiError::new(Code::Internal, "the system gives no randomness"))?;
     let dispatch_id = DispatchId::from_random(random);
+    let candidates = candidates(&app, &provider, &resolved).await?;
     let payload = launch::encode(&provider.namespace, &provider.name, &caller.0.name, resolved.work);
     fits(&dispatch_id, &payload)?;
-    let candidates = candidates(&app, &provider, resolved.node.as_ref()).await?;
     let new = NewLaunch {
         dispatch_id,
         namespace: provider.namespace.clone(),

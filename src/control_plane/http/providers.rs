@@ -170,13 +170,13 @@ pub(super) async fn test(caller: Caller, State(app): AppState, Path((namespace, 
     let provider = visible(&app, &caller, &namespace, &name).await?;
     let live = app.hub.live(&provider.cluster);
     let checks = live.iter().map(|session| async {
-        let node = session.place().placement.node().cloned();
+        let (node, role) = (session.place().placement.node().cloned(), session.place().placement.role());
         let Some(items) = session.check(app.launch_wait).await else {
             let items = [json!({ "name": "answer", "ok": false, "message": "the daemon did not answer in time" })];
-            return (false, json!({ "node": node, "connected": true, "ok": false, "items": items }));
+            return (false, json!({ "node": node, "role": role, "connected": true, "ok": false, "items": items }));
         };
         let ok = items.iter().all(|item| item.ok);
-        (ok, json!({ "node": node, "connected": true, "ok": ok, "items": items }))
+        (ok, json!({ "node": node, "role": role, "connected": true, "ok": ok, "items": items }))
     });
     let (mut all_ok, mut daemons) = (!live.is_empty(), Vec::new());
     for (ok, row) in join_all(checks).await {
@@ -185,6 +185,6 @@ pub(super) async fn test(caller: Caller, State(app): AppState, Path((namespace, 
     }
     let known = app.store.daemons().await?;
     let away = known.iter().filter(|row| row.place.cluster == provider.cluster && !live.iter().any(|session| *session.place() == row.place));
-    daemons.extend(away.map(|row| json!({ "node": row.place.placement.node(), "connected": false, "ok": false, "items": [] })));
+    daemons.extend(away.map(|row| json!({ "node": row.place.placement.node(), "role": row.role, "connected": false, "ok": false, "items": [] })));
     Ok(Json(json!({ "ok": all_ok, "daemons": daemons })))
 }

@@ -7,13 +7,14 @@ use std::time::Duration;
 use futures_util::{Sink, SinkExt, Stream, StreamExt};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, interval, sleep_until, timeout};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::error::ProtocolError;
 use tokio_tungstenite::tungstenite::{self, Message};
 
 use super::identity::{Away, Visitor};
 use super::ingest;
+use super::nodes::NODES_INTERVAL;
 use super::opening::{self, Opened};
 use super::outbox::{self, Outgoing};
 use super::receive::Receiver;
@@ -21,6 +22,7 @@ use super::session::Session;
 use super::{Hub, unless_cancelled};
 use crate::control_plane::store::{Instance, StoreError};
 use crate::error::Chain;
+use crate::types::Role;
 use crate::wire::{self, Close, CloseCode, ControlPlaneSession, Due, Frame, FromDaemon, HEARTBEAT_INTERVAL, Hello, ToDaemon, Violation};
 
 /// When a daemon shall try again after the store failed.
@@ -222,8 +224,17 @@ where
     S: Stream<Item = Result<Message, tungstenite::Error>> + Unpin,
 {
     receiver.begin(logs).await?;
+    let looks_after_nodes = receiver.session.place().placement.role() == Role::Cluster;
+    let (mut told, mut tellings) = (None, interval(NODES_INTERVAL));
     loop {
-        match peer.next().await? {
+        let next = tokio::select! {
+            next = peer.next() => next?,
+            _ = tellings.tick(), if looks_after_nodes => {
+                receiver.tell_nodes(&mut told).await?;
+                continue;
+            }
+        };
+        match next {
             None => receiver.session.say(Outgoing::Message(ToDaemon::Heartbeat {})).await,
             Some(said) => {
                 receiver.handle(said).await?;

@@ -8,6 +8,7 @@ pub(crate) mod connect;
 mod conversation;
 mod identity;
 mod ingest;
+mod nodes;
 mod opening;
 mod outbox;
 mod receive;
@@ -26,7 +27,7 @@ use super::clock::Clock;
 use super::identity::Rotation;
 use super::logs::LogFiles;
 use super::store::{Instance, Place, Store};
-use crate::types::DispatchId;
+use crate::types::{DispatchId, Placement};
 use crate::wire::{Close, CloseCode, NodeFacts, ToDaemon};
 
 pub(crate) use session::locked;
@@ -110,6 +111,11 @@ impl Hub {
     pub(crate) fn live(&self, cluster: &str) -> Vec<Arc<Session>> {
         let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         sessions.iter().filter(|(place, _)| place.cluster == cluster).map(|(_, session)| Arc::clone(session)).collect()
+    }
+
+    /// Whether a daemon of role `cluster` is connected.
+    pub(crate) fn has_cluster_daemon(&self, cluster: &str) -> bool {
+        self.session(&Place { cluster: cluster.to_owned(), placement: Placement::Cluster }).is_some()
     }
 
     /// What the live daemons of a cluster say of their nodes.

@@ -102,9 +102,13 @@ async fn enter<'a>(hub: &'a Hub, place: &Place, proven: bool) -> Result<Option<E
     hub.enter(place).map(Some).map_err(|taken| taken.map_or(Duration::ZERO, |session| hub.silent(&session)))
 }
 
-fn welcome(hub: &Hub, session: &Session, cluster: &Cluster, open: &[Instance]) -> Welcome {
-    let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-    let item = |row: &Instance| OpenItem {
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A row as a daemon gets it that is to answer for it.
+pub(super) fn open_item(hub: &Hub, row: &Instance) -> OpenItem {
+    OpenItem {
         dispatch_id: row.dispatch_id.clone(),
         attempt: row.attempt,
         instance: row.name.clone(),
@@ -114,7 +118,10 @@ fn welcome(hub: &Hub, session: &Session, cluster: &Cluster, open: &[Instance]) -
         seq: row.report_seq,
         cancel: row.delete_requested,
         accepted_ms_ago: milliseconds(hub.accepted_ago(&row.dispatch_id)),
-    };
+    }
+}
+
+fn welcome(hub: &Hub, session: &Session, cluster: &Cluster, open: &[Instance]) -> Welcome {
     Welcome {
         cluster: cluster.name.clone(),
         install: cluster.install.clone(),
@@ -122,6 +129,6 @@ fn welcome(hub: &Hub, session: &Session, cluster: &Cluster, open: &[Instance]) -
         epoch: session.epoch(),
         heartbeat_ms: milliseconds(HEARTBEAT_INTERVAL),
         lost_after_ms: milliseconds(hub.settings.lost_after),
-        open: open.iter().map(item).collect(),
+        open: open.iter().map(|row| open_item(hub, row)).collect(),
     }
 }

@@ -11,8 +11,8 @@ use super::session::{Answer, Found, Session};
 use super::{Hub, unless_cancelled};
 use crate::control_plane::placement;
 use crate::control_plane::store::{Acceptance, Accepted, Instance, Phase, Refusal, Refused, Reported};
-use crate::types::{Attempt, DispatchId, KubeNamespace};
-use crate::wire::{Ack, FromDaemon, Rejection, Report, ToControlPlane, ToDaemon};
+use crate::types::{Attempt, DispatchId, KubeNamespace, Reason, State};
+use crate::wire::{Ack, FromDaemon, NodeFacts, Rejection, Report, ToControlPlane, ToDaemon};
 
 /// Longest stored message of an observation or rejection, in bytes: a person reads it.
 const MAX_MESSAGE: usize = 4 << 10;
@@ -41,7 +41,7 @@ impl Receiver {
         Ok(())
     }
 
-    async fn say(&self, message: ToDaemon) {
+    pub(super) async fn say(&self, message: ToDaemon) {
         self.session.say(Outgoing::Message(message)).await;
     }
 
@@ -97,8 +97,18 @@ impl Receiver {
                 };
                 self.session.answer(request, Answer::Lookup(found));
             }
-            ToControlPlane::NodeFacts(facts) => self.session.now_says(facts),
+            ToControlPlane::NodeFacts(facts) => self.node_facts(facts).await?,
+            ToControlPlane::NodeGone { node, uid, why } => self.node_gone(node, uid, why).await?,
+            ToControlPlane::NodeBack { node, uid } => self.node_back(node, uid).await?,
         }
+        Ok(())
+    }
+
+    async fn node_facts(&self, facts: NodeFacts) -> Result<(), End> {
+        if !self.hub.store.note_facts(self.session.fence().clone(), facts.clone()).await? {
+            self.session.abandon();
+        }
+        self.session.now_says(facts);
         Ok(())
     }
 
@@ -153,7 +163,7 @@ impl Receiver {
 
     async fn reported(&self, report: Box<Report>) -> Result<(), End> {
         let (hub, session) = (&self.hub, &self.session);
-        let (dispatch_id, seq) = (report.dispatch_id.clone(), report.seq);
+        let (dispatch_id, seq, runs) = (report.dispatch_id.clone(), report.seq, report.observation.state != State::Stopped);
         if report.epoch != session.epoch() {
             let node = &session.place().placement;
             tracing::info!(node = %node, dispatch = %dispatch_id, seq, epoch = report.epoch, "A report of an older session is ignored");
@@ -168,7 +178,11 @@ impl Receiver {
                 if row.phase == Phase::Ended {
                     session.look_at_queue(); // there is room for one more
                 }
-                if row.log.started && !row.log_done() {
+                if runs && row.phase == Phase::Ended && row.seen.reason == Reason::NodeLost {
+                    // Its node was gone, and came back: what was told to have ended must not run on.
+                    self.say(ToDaemon::Cancel { instance: row.name.clone() }).await;
+                }
+                if row.place == *session.place() && row.log.started && !row.log_done() {
                     self.hand_over(Intake::Follow(row)).await?;
                 }
             }

@@ -19,14 +19,14 @@ use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 
 use super::tokens::TokenHash;
-use crate::types::{DispatchId, InstanceName};
-use crate::wire::{LogEndReason, Report};
+use crate::types::{DispatchId, InstanceName, NodeName};
+use crate::wire::{LogEndReason, NodeFacts, NodeItem, Report};
 
 pub use error::StoreError;
 pub(crate) use rows::{
-    Acceptance, Accepted, Adopted, Adoption, CallerToken, Cluster, DaemonRow, Deletion, Fence, Idempotency, Instance, InstanceFilter, Launched,
-    LogProgress, LogRow, Missing, Mode, NewLaunch, Offer, OpenSession, OpenedSession, Phase, Place, Provider, Put, Refusal, Refused, Removal,
-    Reported, StoredLog, TokenRow, Write, column,
+    Acceptance, Accepted, Adopted, Adoption, CallerToken, Cluster, DaemonRow, Declared, Deletion, Fence, GoneNode, Idempotency, Instance,
+    InstanceFilter, Launched, LogProgress, LogRow, Missing, Mode, NewLaunch, Offer, OpenSession, OpenedSession, Phase, Place, Provider, Put, Refusal,
+    Refused, Removal, Reported, StoredLog, TokenRow, Write, column,
 };
 #[cfg(test)]
 pub(crate) use sqlite::Fate;
@@ -99,6 +99,14 @@ pub(crate) trait Store: Send + Sync + 'static {
     fn unconfirmed_deletions(&self, place: Place) -> Reply<'_, Vec<InstanceName>>;
     /// Notes when a session's daemon was last heard. Nothing when a newer one has opened.
     fn close_session(&self, fence: Fence, last_seen: Timestamp) -> Reply<'_, ()>;
+    /// Keeps what a daemon says of its node now; `false` when its session is stale.
+    fn note_facts(&self, fence: Fence, facts: NodeFacts) -> Reply<'_, bool>;
+    /// The nodes of a cluster that its daemon of role `cluster` looks after.
+    fn nodes(&self, cluster: String, now: Timestamp) -> Reply<'_, Vec<NodeItem>>;
+    /// Takes a session's word that a node is gone: what was not accepted there goes elsewhere or ends, and the rest is the session's to end.
+    fn declare_gone(&self, gone: GoneNode) -> Reply<'_, Declared>;
+    /// Takes a session's word that a node is there after all; `false` when the session is stale.
+    fn node_back(&self, fence: Fence, node: NodeName, uid: Option<String>) -> Reply<'_, bool>;
     /// All daemons that ever connected.
     fn daemons(&self) -> Reply<'_, Vec<DaemonRow>>;
     /// One daemon.

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use super::Proof;
 use crate::control_plane::tokens::TokenHash;
 use crate::types::{Attempt, DispatchId, InstanceName, KubeNamespace, NodeName, Observation, Placement, Reason, Role};
-use crate::wire::{Hello, LogEndReason, NodeFacts, Rejection, ResumePoint};
+use crate::wire::{Hello, LogEndReason, Loss, NodeFacts, Rejection, ResumePoint};
 
 /// An enrolled cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -352,6 +352,34 @@ pub(crate) enum Refused {
     Ignored,
     Stale,
     Foreign,
+}
+
+/// A node that is gone, as the cluster's daemon read it.
+#[derive(Clone, Debug)]
+pub(crate) struct GoneNode {
+    pub(crate) fence: Fence,
+    pub(crate) node: NodeName,
+    /// The UID under which it is gone; `None` when no daemon could read it.
+    pub(crate) uid: Option<String>,
+    pub(crate) why: Loss,
+    /// Places that could take what was not accepted there.
+    pub(crate) elsewhere: Vec<Placement>,
+    pub(crate) now: Timestamp,
+}
+
+/// What came of a node's loss.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Declared {
+    Gone {
+        /// Accepted there: the session's to end.
+        open: Vec<Instance>,
+        /// Not accepted there: the next attempt is queued at these places.
+        moved: Vec<(DispatchId, Place)>,
+        /// Not accepted there, and ended with it.
+        ended: Vec<DispatchId>,
+    },
+    /// Another session took over, or it is not the cluster's.
+    Stale,
 }
 
 /// What came of a report.

@@ -37,6 +37,8 @@ pub(super) struct Item {
     pub(super) looking: Option<Look>,
     /// UID of an object that left its watch before it was held: who takes it up reads once more.
     pub(super) left: Option<String>,
+    /// The node that its object was bound to is gone.
+    pub(super) node_lost: bool,
     /// A DELETE is under way, or was taken.
     pub(super) deleting: bool,
     /// Until when a POST of unknown outcome may take effect.
@@ -89,6 +91,7 @@ impl Item {
             phase,
             weight: 0,
             cancel: false,
+            node_lost: false,
             looking: None,
             left: None,
             deleting: false,

@@ -19,10 +19,12 @@
 //! | `offer.rs` | from the offer to the object |
 //! | `object.rs` | watches, observations, deletion, the end |
 //! | `settled.rs` | which dispatches have ended, so that none is done twice |
+//! | `nodes.rs` | role `cluster`: nodes that are gone, and what is left of them |
 //! | `stream.rs` | which logs are followed |
 
 mod held;
 mod item;
+mod nodes;
 mod object;
 mod offer;
 mod session;
@@ -43,6 +45,7 @@ use crate::types::{InstanceName, KubeNamespace, Placement};
 use crate::watch::Scope;
 use crate::wire::{ClusterKeys, NodeFacts};
 use item::{Item, Object, Phase};
+use nodes::Nodes;
 use object::ScopeState;
 use session::Session;
 use settled::Settled;
@@ -95,6 +98,7 @@ pub struct DaemonState {
     scopes: BTreeMap<Scope, ScopeState>,
     streams: BTreeMap<u64, Stream>,
     settled: Settled,
+    nodes: Nodes,
     outbox: Outbox,
     looks: u64,
     draining: bool,
@@ -129,6 +133,7 @@ impl DaemonState {
             scopes: BTreeMap::new(),
             streams: BTreeMap::new(),
             settled: Settled::default(),
+            nodes: Nodes::default(),
             outbox: Outbox::default(),
             looks: 0,
             draining: false,
@@ -165,6 +170,9 @@ impl DaemonState {
             Event::PolicyChanged(policy) => self.policy_changed(*policy, &mut out),
             Event::KeysRead { keys, cluster_uid } => self.keys_read(*keys, cluster_uid, &mut out),
             Event::FactsRead { node, cluster_uid } => self.facts_read(node.map(|node| *node), cluster_uid, &mut out),
+            Event::NodeRead { node, sight } => self.node_read(&node, sight, now, &mut out),
+            Event::Swept(swept) => self.swept(*swept, now, &mut out),
+            Event::Removed { uid, outcome } => self.removed(&uid, &outcome, now, &mut out),
             Event::Draining => {
                 self.draining = true;
                 out.push(Effect::Condition(Condition::Running, Err("the daemon is ending".into())));
@@ -216,6 +224,7 @@ impl DaemonState {
         });
         self.settle_scopes(now, out);
         self.retry_streams(out);
+        self.tick_nodes(now, out);
     }
 
     /// Remembers a refusal after `accepted`, and forgets the oldest beyond the bound.

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 
-use super::item::{Object, Phase, key_of};
+use super::item::{Item, Object, Phase, key_of};
+use super::nodes::as_left_behind;
 use super::{DaemonState, Effect, Now};
 use crate::apply::DeleteOutcome;
 use crate::daemon::event::ContainerState;
@@ -157,7 +158,7 @@ impl DaemonState {
         item.deleting = true;
         let namespace = namespace.clone();
         let (subject, why) = (item.subject(), "it appeared after its dispatch had ended");
-        out.push(Effect::Delete { instance: instance.clone(), namespace, uid: uid.to_owned(), subject, why });
+        out.push(Effect::Delete { instance: instance.clone(), namespace, uid: uid.to_owned(), subject, why, force: false });
     }
 
     /// Takes up an object that a watch has shown already; false when there is none.
@@ -246,10 +247,15 @@ impl DaemonState {
     /// A read confirmed that the held object is gone.
     pub(super) fn gone(&mut self, instance: &InstanceName, uid: &str, now: Now, out: &mut Vec<Effect>) {
         let Some(item) = self.items.get(instance) else { return };
-        let cause = if item.cancel { Gone::DeletedByRequest } else { Gone::DeletedByOther };
+        let cause = match item {
+            Item { cancel: true, .. } => Gone::DeletedByRequest,
+            Item { node_lost: true, .. } => Gone::NodeLost,
+            _ => Gone::DeletedByOther,
+        };
         let key = item.namespace.clone().map(|namespace| (namespace, instance.clone()));
         let object = key.filter(|key| self.objects.get(key).is_some_and(|object| object.uid == uid)).and_then(|key| self.objects.remove(&key));
         let last = object.map(|object| object.observation).or_else(|| self.outbox.latest(instance).cloned());
+        let last = if item.node_lost { last.map(as_left_behind) } else { last };
         self.end(instance, observe::gone(last.as_ref(), now.wall, cause), false, now, out);
     }
 
@@ -284,7 +290,7 @@ impl DaemonState {
         let Some(((namespace, _), object)) = ours else { return };
         if let (Some(subject), false) = (object.subject(instance), object.deleting) {
             let (namespace, uid) = (namespace.clone(), object.uid.clone());
-            out.push(Effect::Delete { instance: instance.clone(), namespace, uid, subject, why: "a caller asked for it" });
+            out.push(Effect::Delete { instance: instance.clone(), namespace, uid, subject, why: "a caller asked for it", force: false });
         }
     }
 
@@ -293,12 +299,15 @@ impl DaemonState {
         let Some(item) = self.items.get_mut(instance) else { return };
         let (Phase::Held { uid }, Some(namespace)) = (&item.phase, item.namespace.clone()) else { return };
         let object = self.objects.get(&(namespace.clone(), instance.clone()));
-        if !item.cancel || item.deleting || item.retry_at.is_some() || object.is_some_and(|object| object.deleting) {
+        // Nobody carries out a deletion on a node that is gone, so that one under way does not count.
+        let under_way = item.deleting || (object.is_some_and(|object| object.deleting) && !item.node_lost);
+        if !(item.cancel || item.node_lost) || under_way || item.retry_at.is_some() {
             return;
         }
-        let (uid, subject, why) = (uid.clone(), item.subject(), "a caller asked for it");
+        let (uid, subject, force) = (uid.clone(), item.subject(), item.node_lost);
         item.deleting = true;
-        out.push(Effect::Delete { instance: instance.clone(), namespace, uid, subject, why });
+        let why = if force { "its node is gone" } else { "a caller asked for it" };
+        out.push(Effect::Delete { instance: instance.clone(), namespace, uid, subject, why, force });
     }
 
     pub(super) fn delete_ended(&mut self, instance: &InstanceName, uid: &str, outcome: DeleteOutcome, now: Now, out: &mut Vec<Effect>) {

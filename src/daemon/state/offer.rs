@@ -399,7 +399,7 @@ impl DaemonState {
     /// Deletes an object that must not stay, whatever its labels.
     fn delete_stray(&self, instance: &InstanceName, pod: &Pod, why: &'static str) -> Option<Effect> {
         let (item, (namespace, _), uid) = (self.items.get(instance)?, key_of(pod)?, pod.metadata.uid.clone()?);
-        Some(Effect::Delete { instance: instance.clone(), namespace, uid, subject: item.subject(), why })
+        Some(Effect::Delete { instance: instance.clone(), namespace, uid, subject: item.subject(), why, force: false })
     }
 }
 

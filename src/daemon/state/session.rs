@@ -51,6 +51,7 @@ impl DaemonState {
         if self.session.take().is_some() {
             self.items.retain(|_, item| !matches!(item.phase, Phase::Looking { .. }));
             self.streams.clear();
+            self.nodes_session_ended();
             self.outbox.disconnected();
             out.push(Effect::StopFollows);
         }
@@ -68,11 +69,14 @@ impl DaemonState {
             ToDaemon::Ack(ack) => {
                 self.outbox.ack(&ack.instance, ack.seq);
                 self.forget_if_settled(&ack.instance);
+                self.forget_orphan_if_settled(&ack.instance);
             }
             ToDaemon::Cancel { instance } => self.cancel(&instance, now, out),
             ToDaemon::LogsFollow { stream, instance, offset, resume, credit } => self.logs_follow(stream, instance, offset, resume, credit, out),
             ToDaemon::LogsCredit { stream, credit, .. } => self.logs_credit(stream, credit, out),
             ToDaemon::LogsStop { stream } => self.logs_stop(stream, out),
+            ToDaemon::Nodes { nodes } => self.nodes_named(nodes),
+            ToDaemon::Orphans { node, uid, open } => self.orphans(node, uid, open, now, out),
             ToDaemon::Check { request } => {
                 let namespaces = self.policy.run_namespaces().to_vec();
                 out.push(Effect::Check { request, namespaces, policy: self.policy.digest().to_owned() });
@@ -88,6 +92,7 @@ impl DaemonState {
         if self.install.as_ref().is_some_and(|known| *known != welcome.install) {
             // Another enrolment: what the old one asked for is none of the new one's business.
             self.items.clear();
+            self.nodes = super::Nodes::default();
             self.outbox = crate::report::Outbox::default();
         }
         self.install = Some(welcome.install.clone());

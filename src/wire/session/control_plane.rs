@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::{Alive, Due, Frame, HELLO_DEADLINE, Violation};
-use crate::types::Placement;
+use crate::types::{Placement, Role};
 use crate::wire::{self, Binary, Hello, LogChunk, MAX_LOG_CHUNK, MAX_UID, TextError, ToControlPlane};
 
 /// What a frame of the daemon says.
@@ -79,6 +79,9 @@ impl ControlPlaneSession {
             ToControlPlane::Heartbeat {} => Ok(FromDaemon::Nothing),
             ToControlPlane::NodeFacts(facts) if self.placement.node() != Some(&facts.name) => {
                 Err(Violation::unexpected("node facts of another node"))
+            }
+            ToControlPlane::NodeGone { .. } | ToControlPlane::NodeBack { .. } if self.placement.role() != Role::Cluster => {
+                Err(Violation::unexpected("a node's daemon speaks for its own node only"))
             }
             ToControlPlane::Report(report) if report.observation.uid.as_ref().is_some_and(|uid| uid.len() > MAX_UID) => {
                 Err(Violation::unexpected(format!("the UID in a report is over the limit of {MAX_UID} bytes")))

@@ -73,6 +73,7 @@ fn report(number: u8, seq: u64, epoch: u64, state: State, reason: Reason) -> Box
         message: format!("report {seq}"),
         exit_code: None,
         uid: Some("uid".into()),
+        node: None,
         created_at: None,
         started_at: None,
         finished_at: None,

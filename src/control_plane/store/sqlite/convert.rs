@@ -15,7 +15,7 @@ use crate::types::{Attempt, Observation, Placement};
 /// Columns of [`instance`], in no order that matters: they are read by name.
 pub(super) const INSTANCE: &str = "dispatch_id, attempt, instance, namespace, provider, cluster, node, requested_by, kube_namespace, phase, launched_at, \
     accepted_at, delete_requested_at, report_seq, state, reason, message, exit_code, uid, created_at, started_at, finished_at, observed_at, rejection, \
-    log_started, log_position, log_stored, log_resume, log_end";
+    seen_node, log_started, log_position, log_stored, log_resume, log_end";
 
 fn unreadable(error: impl Into<Box<dyn Error + Send + Sync>>) -> rusqlite::Error {
     rusqlite::Error::FromSqlConversionFailure(0, Type::Text, error.into())
@@ -101,6 +101,7 @@ pub(super) fn instance(row: &Row<'_>) -> rusqlite::Result<Instance> {
         message: row.get("message")?,
         exit_code: row.get("exit_code")?,
         uid: row.get("uid")?,
+        node: parsed_option(row, "seen_node")?,
         created_at: parsed_option(row, "created_at")?,
         started_at: parsed_option(row, "started_at")?,
         finished_at: parsed_option(row, "finished_at")?,

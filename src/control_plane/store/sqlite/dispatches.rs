@@ -6,13 +6,14 @@ use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::convert::{INSTANCE, instance, json, parsed, to_integer, to_json, to_time, to_word};
+use super::gone;
 use super::sessions::is_current;
 use crate::control_plane::placement::least_loaded;
 use crate::control_plane::store::{
     Acceptance, Accepted, Deletion, Fence, Instance, InstanceFilter, Launched, MAX_ATTEMPTS, NewLaunch, Offer, Phase, Place, Refusal, Refused,
     Reported, column,
 };
-use crate::types::{Attempt, DispatchId, InstanceName, Observation, Placement, Reason, State, advance};
+use crate::types::{Attempt, DispatchId, InstanceName, NodeName, Observation, Placement, Reason, State, advance};
 use crate::wire::{MAX_SEQUENCE_STEP, Rejection, RejectionCode, Report};
 
 /// Derived names to try before giving up on finding one that no row has; a single collision in 2³² is already rare.
@@ -72,9 +73,21 @@ pub(super) fn launch(connection: &Connection, launch: &NewLaunch) -> rusqlite::R
         return Ok(Launched::ProviderGone);
     }
     let open = open_by_node(connection, cluster)?;
-    let Some(placement) = least_loaded(candidates, &open) else { return Ok(Launched::Nowhere) };
+    let candidates = without_gone(connection, cluster, candidates.clone())?;
+    let Some(placement) = least_loaded(&candidates, &open) else { return Ok(Launched::Nowhere) };
     insert(connection, launch, placement)?;
     Ok(of_dispatch(connection, dispatch_id)?.map_or(Launched::Nowhere, |row| Launched::New(Box::new(row))))
+}
+
+/// Leaves out nodes that are gone, whose daemons may still be connected.
+fn without_gone(connection: &Connection, cluster: &str, candidates: Vec<Placement>) -> rusqlite::Result<Vec<Placement>> {
+    let mut there = Vec::with_capacity(candidates.len());
+    for candidate in candidates {
+        if candidate.node().is_none() || !gone::is_gone(connection, cluster, column(&candidate))? {
+            there.push(candidate);
+        }
+    }
+    Ok(there)
 }
 
 fn insert(connection: &Connection, launch: &NewLaunch, placement: &Placement) -> rusqlite::Result<()> {
@@ -151,8 +164,14 @@ pub(super) fn accept(connection: &Connection, fence: &Fence, acceptance: &Accept
         Phase::Queued => {
             connection.execute(
                 "UPDATE dispatches SET phase = 'accepted', reason = 'accepted', payload = NULL, kube_namespace = ?2, accepted_at = ?3, accepted_epoch = ?4, \
-                    observed_at = ?3 WHERE dispatch_id = ?1",
-                params![id.as_str(), acceptance.kube_namespace.as_str(), to_time(acceptance.now), to_integer(fence.epoch)],
+                    observed_at = ?3, node_uid = ?5 WHERE dispatch_id = ?1",
+                params![
+                    id.as_str(),
+                    acceptance.kube_namespace.as_str(),
+                    to_time(acceptance.now),
+                    to_integer(fence.epoch),
+                    gone::uid_of(connection, &fence.place)?
+                ],
             )?;
             Ok(Accepted::Committed)
         }
@@ -169,17 +188,27 @@ pub(super) fn refuse(connection: &Connection, fence: &Fence, refusal: &Refusal) 
         return Ok(Refused::Ignored);
     }
     if let Some(placement) = next_place(connection, &row, rejection.code, elsewhere)? {
-        let (attempt, name) = free_attempt(connection, dispatch_id, Attempt(attempt.0 + 1))?;
-        let sql = "UPDATE dispatches SET attempt = ?2, instance = ?3, node = ?4, tried = json_insert(tried, '$[#]', node) WHERE dispatch_id = ?1";
-        connection.execute(sql, params![dispatch_id.as_str(), attempt.0, name.as_str(), column(&placement)])?;
-        return Ok(Refused::NextAttempt(Place { placement, ..row.place }));
+        return Ok(Refused::NextAttempt(move_to(connection, &row, placement)?));
     }
     end(connection, dispatch_id, Reason::Rejected, &rejection.message, Some(rejection), *now)?;
     Ok(Refused::Ended)
 }
 
+/// Queues the next attempt at another place, or under another name at the same.
+pub(super) fn move_to(connection: &Connection, row: &Instance, placement: Placement) -> rusqlite::Result<Place> {
+    let (attempt, name) = free_attempt(connection, &row.dispatch_id, Attempt(row.attempt.0 + 1))?;
+    let sql = "UPDATE dispatches SET attempt = ?2, instance = ?3, node = ?4, tried = json_insert(tried, '$[#]', node) WHERE dispatch_id = ?1";
+    connection.execute(sql, params![row.dispatch_id.as_str(), attempt.0, name.as_str(), column(&placement)])?;
+    Ok(Place { placement, cluster: row.place.cluster.clone() })
+}
+
 /// Where the next attempt goes after a no that was about the name or the node, while nobody was told either; `None` when the no stands.
-fn next_place(connection: &Connection, row: &Instance, code: RejectionCode, elsewhere: &[Placement]) -> rusqlite::Result<Option<Placement>> {
+pub(super) fn next_place(
+    connection: &Connection,
+    row: &Instance,
+    code: RejectionCode,
+    elsewhere: &[Placement],
+) -> rusqlite::Result<Option<Placement>> {
     let sql = "SELECT node_named, tried FROM dispatches WHERE dispatch_id = ?1 AND answered = 0 AND phase = 'queued'";
     let read = |row: &Row<'_>| Ok((row.get::<_, bool>("node_named")?, json::<Vec<String>>(row, "tried")?));
     let open_question = connection.prepare_cached(sql)?.query_row([row.dispatch_id.as_str()], read).optional()?;
@@ -189,6 +218,7 @@ fn next_place(connection: &Connection, row: &Instance, code: RejectionCode, else
         RejectionCode::Unavailable if !named => {
             let untried: Vec<_> =
                 elsewhere.iter().filter(|place| **place != row.place.placement && !tried.iter().any(|key| key == column(place))).cloned().collect();
+            let untried = without_gone(connection, &row.place.cluster, untried)?;
             Ok(least_loaded(&untried, &open_by_node(connection, &row.place.cluster)?).cloned())
         }
         RejectionCode::Unavailable
@@ -200,7 +230,7 @@ fn next_place(connection: &Connection, row: &Instance, code: RejectionCode, else
 }
 
 /// Ends a dispatch of which no object was made.
-fn end(
+pub(super) fn end(
     connection: &Connection,
     dispatch_id: &DispatchId,
     reason: Reason,
@@ -221,8 +251,12 @@ pub(super) fn report(connection: &Connection, fence: &Fence, report: &Report) ->
     if report.epoch != fence.epoch || !is_current(connection, fence)? {
         return Ok(Reported::Stale);
     }
-    let row = placed(connection, &fence.place, &report.dispatch_id)?;
+    let row = of_dispatch(connection, &report.dispatch_id)?;
     let Some(row) = row.filter(|row| row.attempt == report.attempt && row.name == report.instance) else { return Ok(Reported::Foreign) };
+    let orphan = row.place != fence.place;
+    if orphan && !speaks_for(connection, &fence.place, &row)? {
+        return Ok(Reported::Foreign);
+    }
     if report.seq.saturating_sub(row.report_seq) > MAX_SEQUENCE_STEP {
         return Ok(Reported::Leap);
     }
@@ -233,8 +267,18 @@ pub(super) fn report(connection: &Connection, fence: &Fence, report: &Report) ->
         } else {
             take(connection, &row, report)?;
         }
+        if orphan {
+            // Whatever of its log had not come is on a node that is gone.
+            let sql = "UPDATE dispatches SET log_end = 'gone' WHERE dispatch_id = ?1 AND phase = 'ended' AND log_started = 1 AND log_end IS NULL";
+            connection.execute(sql, [report.dispatch_id.as_str()])?;
+        }
     }
     Ok(of_dispatch(connection, &report.dispatch_id)?.map_or(Reported::Foreign, |row| Reported::Stored(Box::new(row))))
+}
+
+/// Whether a session of `place` may report on another place's dispatch: the cluster's on one whose node is gone.
+fn speaks_for(connection: &Connection, place: &Place, row: &Instance) -> rusqlite::Result<bool> {
+    Ok(place.placement == Placement::Cluster && place.cluster == row.place.cluster && gone::is_orphan(connection, row)?)
 }
 
 /// Writes what a report says over what is known; what is known stays where the report says nothing or would go back.
@@ -247,7 +291,7 @@ fn take(connection: &Connection, row: &Instance, report: &Report) -> rusqlite::R
     let created_at = time(seen.created_at, known.created_at);
     connection.execute(
         "UPDATE dispatches SET phase = ?2, state = ?3, reason = ?4, message = ?5, exit_code = ?6, uid = ?7, created_at = ?8, started_at = ?9, \
-            finished_at = ?10, observed_at = ?11, report_seq = ?12, log_started = max(log_started, ?13), payload = NULL, \
+            finished_at = ?10, observed_at = ?11, report_seq = ?12, log_started = max(log_started, ?13), payload = NULL, seen_node = coalesce(?14, seen_node), \
             launched_at = CASE WHEN answered = 0 AND ?8 IS NOT NULL THEN ?8 ELSE launched_at END \
          WHERE dispatch_id = ?1",
         params![
@@ -264,6 +308,7 @@ fn take(connection: &Connection, row: &Instance, report: &Report) -> rusqlite::R
             to_time(seen.observed_at),
             to_integer(report.seq),
             seen.has_log,
+            seen.node.as_ref().map(NodeName::as_str),
         ],
     )?;
     Ok(())

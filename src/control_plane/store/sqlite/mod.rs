@@ -9,6 +9,7 @@ mod directory;
 mod dispatches;
 mod engine;
 mod exclusive;
+mod gone;
 mod identity;
 mod log_rows;
 mod restore;
@@ -22,13 +23,13 @@ use jiff::Timestamp;
 use rusqlite::Connection;
 
 use super::{
-    Acceptance, Accepted, Added, CallerToken, Cluster, ClusterRow, DaemonRow, Deletion, Enrolled, Fence, Instance, InstanceFilter, Launched,
-    LogProgress, Mode, NewEnrolment, NewLaunch, Offer, OpenSession, OpenedSession, Place, Provider, Put, Refusal, Refused, Removal, Reply, Reported,
-    Store, StoredLog, TokenRow, Trust, Write,
+    Acceptance, Accepted, Added, CallerToken, Cluster, ClusterRow, DaemonRow, Declared, Deletion, Enrolled, Fence, GoneNode, Instance,
+    InstanceFilter, Launched, LogProgress, Mode, NewEnrolment, NewLaunch, Offer, OpenSession, OpenedSession, Place, Provider, Put, Refusal, Refused,
+    Removal, Reply, Reported, Store, StoredLog, TokenRow, Trust, Write,
 };
 use crate::control_plane::tokens::TokenHash;
-use crate::types::{DispatchId, InstanceName};
-use crate::wire::{LogEndReason, Report};
+use crate::types::{DispatchId, InstanceName, NodeName};
+use crate::wire::{LogEndReason, NodeFacts, NodeItem, Report};
 
 #[cfg(test)]
 pub(crate) use engine::Fate;
@@ -138,6 +139,22 @@ impl Store for SqliteStore {
 
     fn close_session(&self, fence: Fence, last_seen: Timestamp) -> Reply<'_, ()> {
         self.write("close a session", move |tx| sessions::close(tx, &fence, last_seen))
+    }
+
+    fn note_facts(&self, fence: Fence, facts: NodeFacts) -> Reply<'_, bool> {
+        self.write("note a node's facts", move |tx| gone::note_facts(tx, &fence, &facts))
+    }
+
+    fn nodes(&self, cluster: String, now: Timestamp) -> Reply<'_, Vec<NodeItem>> {
+        self.read("list nodes", move |connection| gone::nodes(connection, &cluster, now))
+    }
+
+    fn declare_gone(&self, gone: GoneNode) -> Reply<'_, Declared> {
+        self.write("declare a node gone", move |tx| gone::declare(tx, &gone))
+    }
+
+    fn node_back(&self, fence: Fence, node: NodeName, uid: Option<String>) -> Reply<'_, bool> {
+        self.write("take a node back", move |tx| gone::back(tx, &fence, node.as_str(), uid.as_deref()))
     }
 
     fn daemons(&self) -> Reply<'_, Vec<DaemonRow>> {

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::convert::{INSTANCE, count, instance, json, parsed, place, to_integer, to_json, to_time, to_word, word};
-use super::{adopt, identity, restore};
+use super::{adopt, gone, identity, restore};
 use crate::control_plane::store::{DaemonRow, Fence, Instance, OpenSession, OpenedSession, Place};
 use crate::types::InstanceName;
 
@@ -32,11 +32,27 @@ pub(super) fn open(connection: &Connection, session: &OpenSession) -> rusqlite::
         ],
         |row| count(row, "epoch"),
     )?;
+    gone::told_uid(connection, place)?;
     let unknown = adopt::adopt(connection, place, &hello.held, *now)?;
     identity::note_proof(connection, place, proof.as_ref())?;
-    let open = of_place(connection, place, "phase IN ('accepted', 'created')")?;
+    let open = open_items(connection, place)?;
     let logs = of_place(connection, place, "log_started = 1 AND log_end IS NULL")?;
     Ok(OpenedSession { epoch, open, logs, unknown })
+}
+
+/// What the place's daemon goes on with. What was accepted on an earlier node of the same name is the cluster's daemon's to end, where there is one.
+fn open_items(connection: &Connection, place: &Place) -> rusqlite::Result<Vec<Instance>> {
+    let uid = gone::uid_of(connection, place)?.unwrap_or_default();
+    let rows = of_place(connection, place, "phase IN ('accepted', 'created')")?;
+    let sql = "SELECT 1 FROM dispatches WHERE dispatch_id = ?1 AND ?2 <> '' AND node_uid <> ?2 AND EXISTS (SELECT 1 FROM daemons WHERE cluster = ?3 AND node = '')";
+    let mut earlier = connection.prepare_cached(sql)?;
+    let mut open = Vec::with_capacity(rows.len());
+    for row in rows {
+        if !earlier.exists([row.dispatch_id.as_str(), &uid, &place.cluster])? {
+            open.push(row);
+        }
+    }
+    Ok(open)
 }
 
 fn of_place(connection: &Connection, place: &Place, condition: &str) -> rusqlite::Result<Vec<Instance>> {
