@@ -28,7 +28,7 @@ show_file() {
 
 show_audit() {
   local pod lines
-  pod=$(kube get pods --namespace nymph-system -l app.kubernetes.io/name=nymph --field-selector "spec.nodeName=$node" -o 'jsonpath={.items[0].metadata.name}')
+  pod=$(kube get pods --namespace nymph-system -l app.kubernetes.io/name=nymph,app.kubernetes.io/component=node --field-selector "spec.nodeName=$node" -o 'jsonpath={.items[0].metadata.name}')
   lines=$(kube logs "$pod" --namespace nymph-system | grep '"target":"audit"' | grep -F "$instance") || {
     echo "the daemon on $node wrote no audit line for $instance"
     return 1

@@ -22,6 +22,19 @@
 {{- end -}}
 {{- end -}}
 
+{{/* The daemon of role `cluster`. Its ServiceAccount is another one, since it has other rights. */}}
+{{- define "nymph.clusterName" -}}
+{{- printf "%s-cluster" (include "nymph.fullname" . | trunc 55 | trimSuffix "-") -}}
+{{- end -}}
+
+{{- define "nymph.clusterServiceAccountName" -}}
+{{- if .Values.serviceAccount.create -}}
+{{- default (include "nymph.clusterName" .) .Values.cluster.serviceAccount.name -}}
+{{- else -}}
+{{- default "default" .Values.cluster.serviceAccount.name -}}
+{{- end -}}
+{{- end -}}
+
 {{/* Name of what stands outside of the release namespace: two releases may share a run namespace, and all share the cluster. */}}
 {{- define "nymph.foreignName" -}}
 {{- printf "%s:%s" .Release.Namespace (include "nymph.fullname" .) -}}
@@ -33,9 +46,24 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/component: node
 {{- end -}}
 
+{{- define "nymph.clusterSelectorLabels" -}}
+app.kubernetes.io/name: {{ include "nymph.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: cluster
+{{- end -}}
+
 {{- define "nymph.labels" -}}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
 {{ include "nymph.selectorLabels" . }}
+{{ include "nymph.chartLabels" . }}
+{{- end -}}
+
+{{- define "nymph.clusterLabels" -}}
+{{ include "nymph.clusterSelectorLabels" . }}
+{{ include "nymph.chartLabels" . }}
+{{- end -}}
+
+{{- define "nymph.chartLabels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/part-of: nymph
 app.kubernetes.io/managed-by: {{ .Release.Service }}
@@ -91,4 +119,26 @@ A Pod of ours has this volume, and the mount beside it.
 {{- define "nymph.terminationGracePeriodSeconds" -}}
 {{- $config := include "nymph.config" . | fromYaml -}}
 {{- add (int $config.drain_seconds) 10 -}}
+{{- end -}}
+
+{{/* The daemon of role `cluster` touches no node: it is no root, unless the values leave the user to the cluster. */}}
+{{- define "nymph.clusterUser" -}}
+{{- if hasKey .Values.securityContext "runAsUser" -}}65532{{- end -}}
+{{- end -}}
+
+{{- define "nymph.clusterSecurityContext" -}}
+{{- $context := deepCopy .Values.securityContext -}}
+{{- with include "nymph.clusterUser" . -}}
+{{- $context = mustMergeOverwrite $context (dict "runAsUser" (int .) "runAsGroup" (int .) "runAsNonRoot" true) -}}
+{{- end -}}
+{{- with $context -}}{{- toYaml . -}}{{- end -}}
+{{- end -}}
+
+{{/* The group is what lets it read its tokens. */}}
+{{- define "nymph.clusterPodSecurityContext" -}}
+{{- $context := deepCopy .Values.podSecurityContext -}}
+{{- with include "nymph.clusterUser" . -}}
+{{- $context = mustMergeOverwrite (dict "fsGroup" (int .)) $context -}}
+{{- end -}}
+{{- with $context -}}{{- toYaml . -}}{{- end -}}
 {{- end -}}

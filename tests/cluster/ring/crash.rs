@@ -5,7 +5,7 @@ use crate::world::{creates, kill_container, lakeshore, launch, launch_detached, 
 
 /// Prints numbers for some seconds; gaps and repeats are found by comparing.
 const COUNTER: &str = "import time\nfor i in range(150):\n    print(i, flush=True)\n    time.sleep(0.1)\n";
-const DAEMON: &str = "app.kubernetes.io/name=nymph";
+const DAEMON: &str = "app.kubernetes.io/name=nymph,app.kubernetes.io/component=node";
 const CONTROL_PLANE: &str = "app.kubernetes.io/name=lakeshore";
 
 fn counted() -> String {

@@ -1,5 +1,6 @@
 //! What any store must do. Each test takes a store that is new, or a [`Kind`] that makes them; `suite!` runs them all on one.
 
+pub(super) mod gone;
 pub(super) mod identity;
 pub(super) mod orders;
 pub(super) mod restore;
@@ -375,6 +376,12 @@ macro_rules! suite {
             a_token_is_fresh_until_a_session_is_opened_with_it
             trust_is_recorded_over_what_was_read_only
             a_daemon_is_listed_with_what_its_last_session_proved
+        }
+        crate::control_plane::store::conformance::suite! { @@@ $kind, conformance::gone:
+            the_clusters_session_ends_what_was_on_a_node_once_that_is_gone
+            what_a_gone_node_had_not_taken_goes_elsewhere_or_ends
+            another_node_of_the_same_name_has_nothing_to_do_with_it
+            a_gone_node_is_looked_after_for_an_hour
         }
         crate::control_plane::store::conformance::suite! { @@ $kind, conformance::restore:
             an_old_session_is_never_as_new_as_one_after_a_restore

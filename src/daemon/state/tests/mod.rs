@@ -1,6 +1,7 @@
 //! Events in, effects out.
 
 mod end;
+mod nodes;
 mod held;
 mod offer;
 mod session;
@@ -34,9 +35,12 @@ pub(super) struct Desk {
 
 impl Desk {
     pub(super) fn new() -> Self {
+        Self::at(Placement::Node("node-1".parse().expect("a name")))
+    }
+
+    pub(super) fn at(placement: Placement) -> Self {
         let policy = Policy::parse("version: 1\nrun_namespaces: [runs, other]\nimages: [\"docker.io/library/python:*\"]\n").expect("a valid policy");
-        let settings =
-            Settings { placement: Placement::Node("node-1".parse().expect("a name")), boot_id: "boot".into(), workdir_root: "/work".into() };
+        let settings = Settings { placement, boot_id: "boot".into(), workdir_root: "/work".into() };
         let (state, first) = DaemonState::new(settings, policy);
         assert!(matches!(&first[0], Effect::Watch { namespaces } if namespaces.len() == 2), "{first:?}");
         Self { state, seconds: 0, link: 0, version: 0 }
