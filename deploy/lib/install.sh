@@ -94,7 +94,7 @@ enrol() {
     kube apply --server-side --force-conflicts --filename -
   # A daemon takes up a new token by itself, once the kubelet has renewed the file: a minute that nobody wants to watch.
   if [ -n "$(kube get daemonset nymph --namespace nymph-system --ignore-not-found -o name)" ]; then
-    kube rollout restart daemonset/nymph --namespace nymph-system
+    kube rollout restart daemonset/nymph deployment/nymph-cluster --namespace nymph-system
   fi
 }
 
@@ -103,6 +103,7 @@ install_daemon() {
     --set-string 'runNamespace.labels.nymph\.dev/demo=true'
   # Ready means connected.
   rollout daemonset/nymph nymph-system
+  rollout deployment/nymph-cluster nymph-system
   "$bin/lakeshore" daemons
 }
 

@@ -15,6 +15,8 @@ use crate::wire::ClusterKeys;
 pub struct Access {
     /// `create`, `get`…
     pub verb: &'static str,
+    /// API group of the resource; empty for the core's.
+    pub group: &'static str,
     /// `pods`.
     pub resource: &'static str,
     /// `log`, or empty.
@@ -22,14 +24,19 @@ pub struct Access {
 }
 
 impl Access {
-    /// All that a daemon of role `node` does to Pods.
+    /// All that a daemon does to Pods.
     pub const NEEDED: [Self; 6] = [
-        Self { verb: "create", resource: "pods", subresource: "" },
-        Self { verb: "get", resource: "pods", subresource: "" },
-        Self { verb: "list", resource: "pods", subresource: "" },
-        Self { verb: "watch", resource: "pods", subresource: "" },
-        Self { verb: "delete", resource: "pods", subresource: "" },
-        Self { verb: "get", resource: "pods", subresource: "log" },
+        Self { verb: "create", group: "", resource: "pods", subresource: "" },
+        Self { verb: "get", group: "", resource: "pods", subresource: "" },
+        Self { verb: "list", group: "", resource: "pods", subresource: "" },
+        Self { verb: "watch", group: "", resource: "pods", subresource: "" },
+        Self { verb: "delete", group: "", resource: "pods", subresource: "" },
+        Self { verb: "get", group: "", resource: "pods", subresource: "log" },
+    ];
+    /// What one of role `cluster` does to Jobs that a gone node has left.
+    pub const OF_CLUSTER: [Self; 2] = [
+        Self { verb: "list", group: "batch", resource: "jobs", subresource: "" },
+        Self { verb: "delete", group: "batch", resource: "jobs", subresource: "" },
     ];
 }
 
@@ -102,7 +109,7 @@ impl ApiServer {
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SelfSubjectAccessReview",
             "spec": { "resourceAttributes": {
-                "namespace": namespace.as_str(), "verb": access.verb, "resource": access.resource, "subresource": access.subresource,
+                "namespace": namespace.as_str(), "verb": access.verb, "group": access.group, "resource": access.resource, "subresource": access.subresource,
             }},
         });
         let request = Request::new("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews")

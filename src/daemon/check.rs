@@ -25,7 +25,9 @@ pub(super) async fn run(hands: &Hands, namespaces: &[KubeNamespace], policy: &st
     if reachable {
         for namespace in namespaces {
             // The namespace itself is not read, which would want a right of its own: a Role in it shows that it is there.
-            for access in Access::NEEDED {
+            // Only one of role `cluster` has no workdirs.
+            let more = if hands.workdirs.is_none() { Access::OF_CLUSTER.as_slice() } else { &[] };
+            for access in Access::NEEDED.into_iter().chain(more.iter().copied()) {
                 let name = format!("{access} in {namespace}");
                 items.push(item(name, right(&hands.api, namespace, access).await));
             }

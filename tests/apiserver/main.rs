@@ -6,6 +6,7 @@
 
 #[path = "../support/covers.rs"]
 mod covers;
+mod cluster;
 mod crash;
 mod identity;
 mod refusal;

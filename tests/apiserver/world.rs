@@ -131,18 +131,28 @@ impl World {
         let rendered = run("helm", &args, None).ok().text();
         run("kubectl", &["apply", "-f", "-"], Some(&rendered)).ok();
         kubectl(&["create", "serviceaccount", "default", "-n", &self.runs]).ok(); // its controller does not run here
+        self.make_node();
+        self.write("policy.yaml", &format!("version: 1\nrun_namespaces: [{}, {}]\nimages: [\"localhost/*\"]\n", self.runs, self.missing));
+        self.account("kubeconfig", "nymph");
+        self.write("identity", &self.projected("nymph", &self.node, "lakeshore"));
+    }
+
+    /// A Node object that is Ready, as a kubelet would make it.
+    pub(crate) fn make_node(&self) {
         let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": self.node, "labels": {"kubernetes.io/hostname": self.node}}});
         run("kubectl", &["create", "-f", "-"], Some(&node.to_string())).ok();
         let ready = json!({"status": {"conditions": [{"type": "Ready", "status": "True", "reason": "Test", "lastHeartbeatTime": null, "lastTransitionTime": null}], "allocatable": {"cpu": "4", "memory": "8Gi", "pods": "110"}, "capacity": {"cpu": "4", "memory": "8Gi", "pods": "110"}}});
         kubectl(&["patch", "node", &self.node, "--subresource=status", "--type=merge", "-p", &ready.to_string()]).ok();
         kubectl(&["taint", "node", &self.node, "node.kubernetes.io/not-ready-"]); // admission adds it; there is no controller to take it away
-        self.write("policy.yaml", &format!("version: 1\nrun_namespaces: [{}, {}]\nimages: [\"localhost/*\"]\n", self.runs, self.missing));
-        let account = run("kubectl", &["create", "token", "nymph", "--namespace", &self.system], None).ok().text();
+    }
+
+    /// A kubeconfig of one of the chart's accounts.
+    pub(crate) fn account(&self, file: &str, account: &str) {
+        let account = run("kubectl", &["create", "token", account, "--namespace", &self.system], None).ok().text();
         let mut config: Value = serde_json::from_slice(&kubectl(&["config", "view", "--raw", "--flatten", "-o", "json"]).ok().stdout).expect("JSON");
         config["users"] = json!([{"name": "daemon", "user": {"token": account.trim()}}]);
         config["contexts"][0]["context"]["user"] = json!("daemon");
-        self.write("kubeconfig", &config.to_string());
-        self.write("identity", &self.projected("nymph", &self.node, "lakeshore"));
+        self.write(file, &config.to_string());
     }
 
     /// A token as the kubelet projects it: of an account, bound to a Pod of it on a node. `kubectl` plays the kubelet.
@@ -301,7 +311,7 @@ impl World {
         pods.split_whitespace().map(str::to_owned).collect()
     }
 
-    fn story(&self) -> String {
+    pub(crate) fn story(&self) -> String {
         let mut story = String::new();
         for name in ["daemon.log", "server.log"] {
             let log = self.log(name);
@@ -330,13 +340,13 @@ fn lakeshore_path() -> &'static str {
     env!("CARGO_BIN_EXE_lakeshore")
 }
 
-fn spawn(command: &mut Command, log: &Path) -> Child {
+pub(crate) fn spawn(command: &mut Command, log: &Path) -> Child {
     let file = fs::OpenOptions::new().create(true).append(true).open(log).expect("room for a log");
     command.stdin(Stdio::null()).stdout(file.try_clone().expect("a handle")).stderr(file);
     command.spawn().expect("our own program starts")
 }
 
-fn end(child: Option<Child>) {
+pub(crate) fn end(child: Option<Child>) {
     if let Some(mut child) = child {
         let _ = child.kill();
         let _ = child.wait();

@@ -118,8 +118,8 @@ fn providers_test_has_a_row_for_each_node() {
     let before = kubectl(&["get", "pods", "-A", "-o", "name"]).ok().text();
     let run = lakeshore(&["providers", "test", "demo", "-o", "json"]).ok();
     let answer = run.json();
-    let nodes: Vec<&Value> = answer["daemons"].as_array().expect("daemons").iter().map(|d| &d["node"]).collect();
-    assert_eq!(nodes.len(), 2, "{answer}");
+    let roles: Vec<&Value> = answer["daemons"].as_array().expect("daemons").iter().map(|d| &d["role"]).collect();
+    assert_eq!([json!("node"), json!("cluster")].map(|role| roles.iter().filter(|r| ***r == role).count()), [2, 1], "{answer}");
     assert_eq!(kubectl(&["get", "pods", "-A", "-o", "name"]).ok().text(), before, "a test creates nothing");
 }
 

@@ -9,6 +9,7 @@ mod covers;
 mod crash;
 mod deletion;
 mod launch;
+mod nodes;
 mod refusal;
 mod script;
 #[path = "../../support/shell.rs"]
