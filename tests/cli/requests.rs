@@ -147,7 +147,7 @@ fn a_test_of_a_provider_fails_when_a_check_does_or_nobody_is_there() {
     let (code, text) = test(json!({"ok": true, "daemons": [{"node": "n1", "connected": true, "ok": true, "items": [check(true)]}]}));
     assert_eq!(code, 0, "{text}");
     let (code, text) = test(
-        json!({"ok": false, "daemons": [{"node": "n1", "connected": true, "ok": false, "items": [check(true), check(false)]}, {"node": "n2", "connected": false, "ok": false, "items": []}]}),
+        json!({"ok": false, "daemons": [{"node": "n1", "role": "node", "connected": true, "ok": false, "items": [check(true), check(false)]}, {"node": null, "role": "cluster", "connected": false, "ok": false, "items": []}]}),
     );
     assert_eq!(code, 1);
     insta::assert_snapshot!("providers_test_failed", text);
