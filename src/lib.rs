@@ -20,6 +20,10 @@
 //!    is acknowledged. The log is followed from the moment the container starts.
 //! 5. The control plane stores each step before it acknowledges it, and answers callers from its store.
 //!
+//! A daemon of role `node` answers for its node. One of role `cluster`, the holder of a Lease, answers for what the scheduler places, and
+//! ends what was on a node that is gone: the control plane names the nodes, the daemon reads their Node objects, is handed the dispatches of those
+//! that are gone, removes what they have left and reports the ends.
+//!
 //! After a crash of either side everything that must be known stands in the control plane's rows and on the objects
 //! themselves (labels and annotations): the daemon keeps no file of its own.
 

@@ -27,10 +27,13 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run the daemon for one node
+    /// Run the daemon for one node, or for the cluster
     ///
     /// It dials the control plane, judges each dispatch by the policy file, makes its Pod on this node, follows it and streams its log. It keeps
     /// no state of its own: after a restart it goes on from what the cluster holds. SIGTERM drains; instances run on.
+    ///
+    /// With --role cluster it works for no node: while it holds its Lease it makes what the scheduler is to place, and ends what was on nodes that
+    /// are gone.
     ///
     /// Each setting has a key in the file, an environment variable and a flag; the flag wins, then the environment.
     ///

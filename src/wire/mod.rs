@@ -16,6 +16,9 @@
 //!   ◄─────────────── logs_follow, logs_credit
 //!   log chunk (binary), log_end ─────────────►
 //!   ◄──────────────────────── cancel, lookup, check
+//!   ◄───────────────────────────────── nodes      role `cluster` alone: the nodes to look after
+//!   node_gone, node_back ────────────────────►
+//!   ◄─────────────────────────────── orphans      what was accepted there: reported in this session
 //!   heartbeat ◄──────────────────────────────►   every 15 s each way; dead after two missed
 //! ```
 //!

@@ -145,13 +145,20 @@ async fn carry_out(
             let detail = format!("provider {:?} was removed or changed meanwhile", provider.name);
             return Err(ApiError::new(Code::ProviderNotFound, detail));
         }
-        Launched::Nowhere => return Err(candidates.err().unwrap_or_else(|| ApiError::new(Code::NoLiveDaemon, "no node was found"))),
+        Launched::Nowhere => return Err(candidates.map_or_else(|error| error, |candidates| nodes_gone(&candidates))),
     };
     let row = settled(&app, &row.dispatch_id, deadline).await?;
     match &row.rejection {
         Some(rejection) => Err(rejection.into()),
         None => Ok((StatusCode::ACCEPTED, Json(Reaches::new(&app).instance(&row)))),
     }
+}
+
+/// All that could take a launch are nodes that the cluster's daemon has read to be gone.
+fn nodes_gone(candidates: &[Placement]) -> ApiError {
+    let whose: Vec<String> = candidates.iter().map(Placement::whose).collect();
+    let detail = format!("gone from the cluster, or out of service: {}", whose.join(", "));
+    ApiError::new(Code::NoEligibleNode, detail).cure("bring the node back (and take the taint node.kubernetes.io/out-of-service away), or use another one")
 }
 
 /// Refuses at the door what could never be sent.
