@@ -158,7 +158,8 @@ async fn carry_out(
 fn nodes_gone(candidates: &[Placement]) -> ApiError {
     let whose: Vec<String> = candidates.iter().map(Placement::whose).collect();
     let detail = format!("gone from the cluster, or out of service: {}", whose.join(", "));
-    ApiError::new(Code::NoEligibleNode, detail).cure("bring the node back (and take the taint node.kubernetes.io/out-of-service away), or use another one")
+    ApiError::new(Code::NoEligibleNode, detail)
+        .cure("bring the node back (and take the taint node.kubernetes.io/out-of-service away), or use another one")
 }
 
 /// Refuses at the door what could never be sent.

@@ -14,8 +14,8 @@ use crate::wire::{NodeFacts, NodeItem, RejectionCode};
 /// **Source:** it gives a request up after 60 s; an hour is far beyond any clock or queue.
 const LOOKED_AFTER: SignedDuration = SignedDuration::from_hours(1);
 
-/// The UID of a node that its daemon last told, as an expression over its row.
-const KNOWN_UID: &str = "json_extract(facts, '$.uid')";
+/// The UID of a node that its daemon last proved or told, as an expression over its row.
+const KNOWN_UID: &str = "coalesce(node_uid, json_extract(facts, '$.uid'))";
 
 /// The nodes to look after: those with daemons, and those with open dispatches under the UID that these were accepted on.
 pub(super) fn nodes(connection: &Connection, cluster: &str, now: Timestamp) -> rusqlite::Result<Vec<NodeItem>> {

@@ -7,8 +7,13 @@ use rusqlite::Connection;
 use super::restore;
 
 /// Each entry raises `user_version` by one.
-const MIGRATIONS: [&str; 5] =
-    [include_str!("schema_1.sql"), include_str!("schema_2.sql"), include_str!("schema_3.sql"), include_str!("schema_4.sql"), include_str!("schema_5.sql")];
+const MIGRATIONS: [&str; 5] = [
+    include_str!("schema_1.sql"),
+    include_str!("schema_2.sql"),
+    include_str!("schema_3.sql"),
+    include_str!("schema_4.sql"),
+    include_str!("schema_5.sql"),
+];
 
 /// Brings the database up to date, each step in a transaction of its own. A file that has rows is copied first; one that a newer
 /// release wrote is left as it is.

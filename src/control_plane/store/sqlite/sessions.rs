@@ -32,9 +32,9 @@ pub(super) fn open(connection: &Connection, session: &OpenSession) -> rusqlite::
         ],
         |row| count(row, "epoch"),
     )?;
-    gone::told_uid(connection, place)?;
     let unknown = adopt::adopt(connection, place, &hello.held, *now)?;
     identity::note_proof(connection, place, proof.as_ref())?;
+    gone::told_uid(connection, place)?;
     let open = open_items(connection, place)?;
     let logs = of_place(connection, place, "log_started = 1 AND log_end IS NULL")?;
     Ok(OpenedSession { epoch, open, logs, unknown })
