@@ -12,6 +12,7 @@ use crate::types::NodeName;
 
 /// A node on which the control plane holds dispatches, or where a daemon was connected.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct NodeItem {
     /// Its name.
     pub node: NodeName,
@@ -25,6 +26,7 @@ pub struct NodeItem {
 
 /// By what a node is known to be gone. A node that is merely not Ready is not: it may come back with everything on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Loss {
     /// There is no Node object of its name.

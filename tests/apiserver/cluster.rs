@@ -32,6 +32,7 @@ impl Cluster {
     fn without_daemon() -> Self {
         let world = World::new();
         world.account("cluster-kubeconfig", "nymph-cluster");
+        world.write("cluster-identity", &world.projected("nymph-cluster", &world.node, "lakeshore"));
         world.lakeshore(&["modes", "add", "free", "--field", "provider=p", "--field", "workdir=none"]).ok();
         Self { world, daemons: vec![] }
     }
@@ -45,7 +46,8 @@ impl Cluster {
 
     fn start(&mut self, name: &str) {
         let world = &self.world;
-        let config = json!({"control_plane": {"url": format!("ws://{}", world.url()), "token_file": world.path("token")}, "role": "cluster",
+        let config = json!({"control_plane": {"url": format!("ws://{}", world.url()), "token_file": world.path("token"),
+            "identity_token_file": world.path("cluster-identity")}, "role": "cluster",
             "policy_file": world.path("policy.yaml"), "health": {"listen": "127.0.0.1:0"}, "kubeconfig": world.path("cluster-kubeconfig"),
             "namespace": world.system, "lease": {"seconds": LEASE.as_secs()}});
         world.write(&format!("{name}.yaml"), &config.to_string());

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use nymph::types::{Attempt, DispatchId, InstanceName, NodeName, Observation, Placement, Reason, Role, State};
 use nymph::wire::{
     Ack, Binary, Caller, CheckItem, Close, CloseCode, ClusterKeys, Dispatch, DispatchEnvelope, EnvVar, HeldItem, Hello, LaunchDispatch, LogChunk,
-    LogEndReason, NodeFacts, OpenItem, OpenPhase, Rejection, RejectionCode, Report, ResumePoint, Taint, ToControlPlane, ToDaemon, Welcome, Work,
-    Workdir,
+    LogEndReason, Loss, NodeFacts, NodeItem, OpenItem, OpenPhase, Rejection, RejectionCode, Report, ResumePoint, Taint, ToControlPlane, ToDaemon,
+    Welcome, Work, Workdir,
 };
 use serde_json::json;
 
@@ -66,6 +66,9 @@ fn words() -> Vec<Sample> {
     for role in every!(Role: Node, Cluster) {
         samples.push(word("hello", role.to_string(), Read::ToControlPlane(ToControlPlane::Hello(Box::new(hello(role))))));
     }
+    for why in every!(Loss: Absent, Replaced, OutOfService) {
+        samples.push(word("node_gone", why.to_string(), Read::ToControlPlane(node_gone(why))));
+    }
     for workdir in every!(Workdir: HostPath, None) {
         samples.push(word("launch", json_word(&workdir), Read::Dispatch(launch(workdir))));
     }
@@ -89,6 +92,8 @@ fn up() -> Vec<(&'static str, ToControlPlane)> {
         ("check_result", ToControlPlane::CheckResult { request: 3, items: check_items() }),
         ("lookup_result", ToControlPlane::LookupResult { request: 4, found: true, foreign: false }),
         ("node_facts", ToControlPlane::NodeFacts(facts())),
+        ("node_gone", node_gone(Loss::Absent)),
+        ("node_back", ToControlPlane::NodeBack { node: node(), uid: text("u1") }),
         ("keys", ToControlPlane::Keys(keys())),
     ]
 }
@@ -105,6 +110,8 @@ fn down() -> Vec<(&'static str, ToDaemon)> {
         ("logs_follow", ToDaemon::LogsFollow { stream: 7, instance: instance(), offset: 4096, resume: resume(), credit: 1 << 20 }),
         ("logs_credit", ToDaemon::LogsCredit { stream: 7, credit: 65_536, acked: 8192 }),
         ("logs_stop", ToDaemon::LogsStop { stream: 7 }),
+        ("nodes", ToDaemon::Nodes { nodes: vec![NodeItem { node: node(), uid: text("u1"), gone: true }] }),
+        ("orphans", ToDaemon::Orphans { node: node(), uid: text("u1"), open: vec![open_item(OpenPhase::Created, text("u2"))] }),
         ("check", ToDaemon::Check { request: 3 }),
         ("lookup", ToDaemon::Lookup { request: 4, instance: instance(), labels, delete: true }),
     ]
@@ -184,6 +191,7 @@ fn report(state: State, reason: Reason) -> ToControlPlane {
         message: "the script's own words: ünïcödé \"quoted\"".into(),
         exit_code: Some(-3),
         uid: text("7c1b55aa-2a7d-4a55-b6cb-0c1a0c53c9c1"),
+        node: Some(node()),
         created_at: Some(at("2026-11-30T12:00:00Z")),
         started_at: Some(at("2026-11-30T12:00:01.5Z")),
         finished_at: Some(at("2026-11-30T12:00:02.000000001Z")),
@@ -201,8 +209,8 @@ fn close(code: CloseCode) -> Close {
     Close { code, message: "the control plane stops; dial again".into(), retry_after_ms: Some(500) }
 }
 
-fn welcome() -> Welcome {
-    let item = |phase, uid| OpenItem {
+fn open_item(phase: OpenPhase, uid: Option<String>) -> OpenItem {
+    OpenItem {
         dispatch_id: dispatch_id(),
         attempt: Attempt(2),
         instance: instance(),
@@ -212,7 +220,14 @@ fn welcome() -> Welcome {
         seq: 9,
         cancel: true,
         accepted_ms_ago: 1500,
-    };
+    }
+}
+
+fn node_gone(why: Loss) -> ToControlPlane {
+    ToControlPlane::NodeGone { node: node(), uid: text("u1"), why }
+}
+
+fn welcome() -> Welcome {
     Welcome {
         cluster: "c1".into(),
         install: "c1-0a1b2c3d".into(),
@@ -220,7 +235,10 @@ fn welcome() -> Welcome {
         epoch: 4,
         heartbeat_ms: 15_000,
         lost_after_ms: 60_000,
-        open: every!(OpenPhase: Accepted, Created).into_iter().map(|phase| item(phase, (phase == OpenPhase::Created).then(|| "u1".into()))).collect(),
+        open: every!(OpenPhase: Accepted, Created)
+            .into_iter()
+            .map(|phase| open_item(phase, (phase == OpenPhase::Created).then(|| "u1".into())))
+            .collect(),
     }
 }
 
