@@ -240,7 +240,7 @@ fn a_node_that_is_deleted_ends_its_instances_as_node_lost_and_leaves_no_pod_or_j
     .ok();
     let user = format!("system:serviceaccount:{}:nymph-cluster", cluster.world.system);
     let looks = || {
-        audit()
+        audit(&user)
             .iter()
             .filter(|e| e["user"]["username"] == user.as_str() && e["objectRef"]["resource"] == "nodes" && e["objectRef"]["name"] == node.as_str())
             .count()
@@ -262,7 +262,7 @@ fn a_node_that_is_deleted_ends_its_instances_as_node_lost_and_leaves_no_pod_or_j
         assert!(log.lines().any(|l| l.contains(r#""target":"audit""#) && l.contains(&format!(r#""event":"{event}""#))), "{event} is audited");
     }
     assert!(log.lines().any(|l| l.contains("remove_done") && l.contains(&uid)), "by UID");
-    let asked: Vec<_> = audit().into_iter().filter(|e| e["user"]["username"] == user.as_str()).collect();
+    let asked: Vec<_> = audit(&user).into_iter().filter(|e| e["user"]["username"] == user.as_str()).collect();
     let forbidden: Vec<_> =
         asked.iter().filter(|e| e["responseStatus"]["code"] == 403 && e["objectRef"]["namespace"] != cluster.world.missing.as_str()).collect();
     assert!(forbidden.is_empty(), "the chart gives what it needs: {forbidden:#?}");
