@@ -269,7 +269,7 @@ async fn create(hands: Hands, instance: InstanceName, subject: Subject, rendered
         }
         CreateOutcome::Unclear { message } => {
             warn!(%instance, ns = %rendered.namespace, error = message, "It is not known whether the Pod was made; reading it");
-            (failed(&message), Creation::Unclear)
+            (failed(&message), Creation::Unclear { message })
         }
     };
     hands.record(fact).await;

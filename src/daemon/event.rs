@@ -185,7 +185,10 @@ pub enum Creation {
         message: String,
     },
     /// It is not known whether it was made.
-    Unclear,
+    Unclear {
+        /// What the API server said, or why it said nothing.
+        message: String,
+    },
     /// The API server could not be reached: nothing was sent.
     NotSent,
     /// The intent could not be written to the audit log: nothing was sent.

@@ -365,7 +365,7 @@ impl World {
 fn unclear(verb: &Verb) -> Event {
     match verb {
         Verb::Look { instance, look, .. } => Event::Looked { instance: instance.clone(), look: *look, found: Err(Unread::Unclear) },
-        Verb::Create { instance, .. } => Event::CreateEnded { instance: instance.clone(), ended: Creation::Unclear },
+        Verb::Create { instance, .. } => Event::CreateEnded { instance: instance.clone(), ended: Creation::Unclear { message: "no answer".into() } },
         Verb::Delete { instance, uid, .. } => {
             let outcome = DeleteOutcome::Unclear { message: "no answer".into() };
             Event::DeleteEnded { instance: instance.clone(), uid: uid.clone(), outcome }

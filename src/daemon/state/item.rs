@@ -41,8 +41,10 @@ pub(super) struct Item {
     pub(super) node_lost: bool,
     /// A DELETE is under way, or was taken.
     pub(super) deleting: bool,
-    /// Until when a POST of unknown outcome may take effect.
+    /// Until when a POST whose outcome is not known may take effect.
     pub(super) doubt: Option<Duration>,
+    /// What came in place of an answer to that POST.
+    pub(super) trouble: Option<String>,
     /// When to read or delete again.
     pub(super) retry_at: Option<Duration>,
     failures: u32,
@@ -62,10 +64,10 @@ pub(super) enum Phase {
     Looking { offer: Result<Box<Dispatch>, Rejection>, accepted_before: bool },
     /// `accepted` is sent or about to be; nothing may be created before it is acknowledged.
     Accepted { rendered: Arc<Rendered>, since: Duration },
-    /// The object is being made. `tries` counts the POSTs before this one whose outcome was not known.
-    Creating { rendered: Arc<Rendered>, tries: u32 },
+    /// The object is being made.
+    Creating { rendered: Arc<Rendered> },
     /// The last POST's outcome is not known, or it was not sent: a read is under way or planned.
-    ReadingBack { rendered: Arc<Rendered>, tries: u32 },
+    ReadingBack { rendered: Arc<Rendered> },
     /// The control plane knows the object and this process does not: a read is under way.
     Rejoining,
     /// It was accepted and may have been POSTed: absent only counts when read at `due` or later.
@@ -96,6 +98,7 @@ impl Item {
             left: None,
             deleting: false,
             doubt: None,
+            trouble: None,
             retry_at: None,
             failures: 0,
         }

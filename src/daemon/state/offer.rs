@@ -15,9 +15,6 @@ use crate::render::{self, Place, Rendered};
 use crate::types::{DispatchId, InstanceName, KubeNamespace, LABEL_NODE, State};
 use crate::wire::{Dispatch, DispatchEnvelope, Rejection, RejectionCode, ToControlPlane, Work};
 
-/// POSTs of one dispatch whose outcome stays unknown. Another follows only when the one before can no longer take effect, and a consistent
-/// read that began after that found nothing: two must never both make an object, not even one after the other.
-const MAX_POSTS: u32 = 3;
 /// How often an object is read that no watch shows.
 const UNWATCHED_PAUSE: Duration = Duration::from_secs(10);
 
@@ -163,7 +160,7 @@ impl DaemonState {
                 let message = "an object of this name was made by somebody else in the meantime";
                 self.refuse(instance, rejection(RejectionCode::NameTaken, "instance", message), true, now, out);
             }
-            (Phase::ReadingBack { rendered, tries }, Found::Nobody) => self.nothing_made(instance, rendered, tries, read.since, now, out),
+            (Phase::ReadingBack { rendered }, Found::Nobody) => self.nothing_made(instance, rendered, read.since, now, out),
             (Phase::Rejoining | Phase::Doubtful { .. }, Found::Ours) => self.adopt(instance, found, now, out),
             (Phase::Doubtful { due }, Found::Anothers | Found::Nobody) if read.since < due => {
                 item.phase = Phase::Doubtful { due };
@@ -286,43 +283,35 @@ impl DaemonState {
         let Some(item) = self.items.get_mut(instance).filter(|item| item.dispatch == *dispatch) else { return };
         let Phase::Accepted { rendered, .. } = &item.phase else { return };
         let rendered = Arc::clone(rendered);
-        if item.cancel { self.never_made(instance, now, out) } else { self.post(instance, rendered, 0, out) }
+        if item.cancel { self.never_made(instance, now, out) } else { self.post(instance, rendered, out) }
     }
 
-    /// A read after a POST of unknown outcome found nothing.
-    fn nothing_made(&mut self, instance: &InstanceName, rendered: Arc<Rendered>, tries: u32, read: Duration, now: Now, out: &mut Vec<Effect>) {
+    /// A read after a POST that brought no answer found nothing. A POST that may have taken effect is never repeated: its object may have been made,
+    /// have run and have been deleted by somebody, all unseen.
+    fn nothing_made(&mut self, instance: &InstanceName, rendered: Arc<Rendered>, read: Duration, now: Now, out: &mut Vec<Effect>) {
         let connected = self.session.is_some();
         let Some(item) = self.items.get_mut(instance) else { return };
-        let wait = match item.doubt {
-            // It may take effect yet.
-            Some(until) if read < until => Some(until),
-            _ if item.cancel || tries >= MAX_POSTS => None,
-            // Nobody knows now whether this daemon still answers for the place.
-            _ if !connected => Some(now.mono + UNWATCHED_PAUSE),
-            _ => return self.post(instance, rendered, tries, out),
+        let again = match item.doubt {
+            Some(until) if read < until => until, // it may take effect yet
+            Some(_) => return self.lost(instance, now, out),
+            None if item.cancel => return self.never_made(instance, now, out),
+            None if connected => return self.post(instance, rendered, out),
+            None => now.mono + UNWATCHED_PAUSE, // another daemon may answer for the place by now
         };
-        item.phase = match wait {
-            Some(at) => {
-                item.retry_at = Some(at);
-                Phase::ReadingBack { rendered, tries }
-            }
-            None => Phase::Doubtful { due: item.doubt.unwrap_or(now.mono) },
-        };
-        if wait.is_none() {
-            self.look(instance, now, out);
-        }
+        item.phase = Phase::ReadingBack { rendered };
+        item.retry_at = Some(again);
     }
 
-    fn post(&mut self, instance: &InstanceName, rendered: Arc<Rendered>, tries: u32, out: &mut Vec<Effect>) {
+    fn post(&mut self, instance: &InstanceName, rendered: Arc<Rendered>, out: &mut Vec<Effect>) {
         let Some(item) = self.items.get_mut(instance) else { return };
-        item.phase = Phase::Creating { rendered: Arc::clone(&rendered), tries };
+        item.phase = Phase::Creating { rendered: Arc::clone(&rendered) };
         out.push(Effect::Create { instance: instance.clone(), subject: item.subject(), rendered });
     }
 
     pub(super) fn create_ended(&mut self, instance: &InstanceName, ended: Creation, now: Now, out: &mut Vec<Effect>) {
         let Some(item) = self.items.get_mut(instance) else { return };
-        let Phase::Creating { rendered, tries } = &item.phase else { return };
-        let (rendered, tries) = (Arc::clone(rendered), *tries);
+        let Phase::Creating { rendered } = &item.phase else { return };
+        let rendered = Arc::clone(rendered);
         let refusal = match ended {
             Creation::Done(pod) => {
                 return match self.holder(instance, Some(&pod), now) {
@@ -337,12 +326,14 @@ impl DaemonState {
                 };
             }
             Creation::Exists => {
-                item.phase = Phase::ReadingBack { rendered, tries };
+                item.doubt = Some(now.mono); // if it is gone by the read, it may have been ours
+                item.phase = Phase::ReadingBack { rendered };
                 return self.look(instance, now, out);
             }
-            Creation::Unclear => {
+            Creation::Unclear { message } => {
+                item.trouble = Some(message);
                 item.doubt = Some(now.mono + self.session.map(|s| s.lost_after).unwrap_or(DEFAULT_LOST_AFTER));
-                item.phase = Phase::ReadingBack { rendered, tries: tries + 1 };
+                item.phase = Phase::ReadingBack { rendered };
                 if !self.adopt_from_watch(instance, now, out) {
                     self.look(instance, now, out);
                 }
@@ -350,7 +341,7 @@ impl DaemonState {
             }
             // The API server never heard of it: however long it is down, nothing is in doubt.
             Creation::NotSent => {
-                item.phase = Phase::ReadingBack { rendered, tries };
+                item.phase = Phase::ReadingBack { rendered };
                 return item.failed(now.mono);
             }
             Creation::Refused { code, message } => {
@@ -389,10 +380,11 @@ impl DaemonState {
     fn lost(&mut self, instance: &InstanceName, now: Now, out: &mut Vec<Effect>) {
         let Some(item) = self.items.get(instance) else { return };
         let cause = if item.cancel { Gone::DeletedByRequest } else { Gone::Lost };
-        if cause == Gone::Lost {
-            out.push(Effect::Record(Fact::Lost { subject: item.subject() }));
+        out.push(Effect::Record(Fact::Lost { subject: item.subject() }));
+        let mut observation = observe::gone(self.outbox.latest(instance), now.wall, cause);
+        if let (Gone::Lost, Some(trouble)) = (cause, &item.trouble) {
+            observation.message = format!("{}; the attempt to make it: {trouble}", observation.message);
         }
-        let observation = observe::gone(self.outbox.latest(instance), now.wall, cause);
         self.end(instance, observation, true, now, out);
     }
 

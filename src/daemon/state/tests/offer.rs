@@ -210,34 +210,31 @@ fn a_definite_refusal_of_the_post_is_told_as_not_created() {
 }
 
 #[test]
-fn an_unclear_post_is_repeated_only_when_it_can_no_longer_take_effect_and_a_read_shows_that_it_has_not() {
+fn an_unclear_post_is_never_repeated() {
     let (mut desk, case) = (Desk::connected(), Case::new());
     let effects = desk.offer(&case, false);
     desk.answer(&effects, Ok(None));
-    let mut posts = creates(&desk.ack_accepted(&case));
-    for _ in 0..3 {
-        let effects = desk.created(&case, Creation::Unclear);
-        assert_eq!((looks(&effects), creates(&effects)), (1, 0), "{effects:?}");
-        assert_eq!(creates(&desk.answer(&effects, Ok(None))), 0, "it may take effect yet");
-        assert_eq!(looks(&desk.pass(LOST_AFTER - 1)), 0);
-        let effects = desk.pass(1);
-        posts += creates(&desk.answer(&effects, Ok(None)));
-    }
-    assert_eq!(posts, 3, "three are enough");
-    let item = desk.state.items.values().next().expect("it is held");
-    assert!(matches!(item.phase, Phase::Doubtful { .. }), "{:?}", item.phase);
+    assert_eq!(creates(&desk.ack_accepted(&case)), 1);
+    let effects = desk.created(&case, Creation::Unclear { message: "no answer".into() });
+    assert_eq!((looks(&effects), creates(&effects)), (1, 0), "{effects:?}");
+    assert!(desk.answer(&effects, Ok(None)).is_empty(), "it may take effect yet");
+    assert_eq!(looks(&desk.pass(LOST_AFTER - 1)), 0);
+    let effects = desk.pass(1);
+    let effects = desk.answer(&effects, Ok(None));
+    assert_eq!((seen(&effects).reason, creates(&effects)), (Reason::Lost, 0), "it may have been made, have run and be gone");
+    assert!(seen(&effects).message.ends_with("the attempt to make it: no answer"), "{effects:?}");
+    assert!(effects.iter().any(|e| matches!(e, Effect::Record(Fact::Lost { .. }))), "{effects:?}");
 }
 
 #[test]
-fn a_daemon_without_a_session_repeats_no_post_since_another_may_answer_for_its_place() {
+fn a_daemon_without_a_session_sends_no_post_since_another_may_answer_for_its_place() {
     let (mut desk, case) = (Desk::connected(), Case::new());
     let effects = desk.offer(&case, false);
     desk.answer(&effects, Ok(None));
     desk.ack_accepted(&case);
-    let effects = desk.created(&case, Creation::Unclear);
-    desk.answer(&effects, Ok(None));
+    desk.created(&case, Creation::NotSent);
     desk.disconnect();
-    let effects = desk.pass(LOST_AFTER);
+    let effects = desk.pass(1);
     assert_eq!(creates(&desk.answer(&effects, Ok(None))), 0);
     desk.reconnect(vec![case.open(OpenPhase::Accepted, |_| {})]);
     let effects = desk.pass(20);
@@ -275,25 +272,21 @@ fn an_unclear_post_that_took_effect_is_held() {
     let effects = desk.offer(&case, false);
     desk.answer(&effects, Ok(None));
     desk.ack_accepted(&case);
-    let effects = desk.created(&case, Creation::Unclear);
+    let effects = desk.created(&case, Creation::Unclear { message: "no answer".into() });
     let pod = desk.pod(&case, json!({}));
     let effects = desk.answer(&effects, Ok(Some(&pod)));
     assert_eq!((seen(&effects).state, creates(&effects)), (State::Starting, 0));
 }
 
 #[test]
-fn a_refusal_is_believed_only_when_no_earlier_post_is_in_doubt() {
+fn an_object_that_was_there_at_the_post_and_is_gone_at_the_read_may_have_been_ours() {
     let (mut desk, case) = (Desk::connected(), Case::new());
     let effects = desk.offer(&case, false);
     desk.answer(&effects, Ok(None));
     desk.ack_accepted(&case);
-    let effects = desk.created(&case, Creation::Unclear);
-    desk.answer(&effects, Ok(None));
-    let effects = desk.pass(LOST_AFTER);
-    assert_eq!(creates(&desk.answer(&effects, Ok(None))), 1);
-    // By now the first can have made nothing any more: this no is the whole answer.
-    let effects = desk.created(&case, Creation::Refused { code: 403, message: "exceeded quota".into() });
-    assert_eq!(rejection(&effects).code, RejectionCode::ClusterRefused);
+    let effects = desk.created(&case, Creation::Exists);
+    let effects = desk.answer(&effects, Ok(None));
+    assert_eq!((seen(&effects).reason, creates(&effects)), (Reason::Lost, 0));
 }
 
 #[test]
