@@ -323,6 +323,9 @@ pub struct OpenItem {
     /// Milliseconds since `accepted` was stored.
     #[serde(default)]
     pub accepted_ms_ago: u64,
+    /// Epoch of the session whose `accepted` was stored; 0 when none was. Only the process that said it there may still create the object.
+    #[serde(default)]
+    pub accepted_epoch: u64,
 }
 
 /// How far an open dispatch had come at the control plane.

@@ -117,6 +117,7 @@ pub(super) fn open_item(hub: &Hub, row: &Instance) -> OpenItem {
         uid: row.seen.uid.clone(),
         seq: row.report_seq,
         cancel: row.delete_requested,
+        accepted_epoch: row.accepted_epoch,
         accepted_ms_ago: milliseconds(hub.accepted_ago(&row.dispatch_id)),
     }
 }

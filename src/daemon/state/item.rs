@@ -63,7 +63,12 @@ pub(super) enum Phase {
     /// Offered; the read that comes before everything else is under way.
     Looking { offer: Result<Box<Dispatch>, Rejection>, accepted_before: bool },
     /// `accepted` is sent or about to be; nothing may be created before it is acknowledged.
-    Accepted { rendered: Arc<Rendered>, since: Duration },
+    Accepted {
+        rendered: Arc<Rendered>,
+        since: Duration,
+        /// Of the session in which it was said.
+        epoch: u64,
+    },
     /// The object is being made.
     Creating { rendered: Arc<Rendered> },
     /// The last POST's outcome is not known, or it was not sent: a read is under way or planned.

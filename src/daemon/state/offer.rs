@@ -81,7 +81,11 @@ impl DaemonState {
 
     /// The control plane did not hear, or not store, what was said before: it is said again.
     fn offered_again(&mut self, instance: &InstanceName, out: &mut Vec<Effect>) {
-        let Some(item) = self.items.get(instance) else { return };
+        let in_session = self.session.map_or(0, |session| session.epoch);
+        let Some(item) = self.items.get_mut(instance) else { return };
+        if let Phase::Accepted { epoch, .. } = &mut item.phase {
+            *epoch = in_session;
+        }
         match &item.phase {
             // The answer is on its way.
             Phase::Looking { .. } | Phase::Rejoining | Phase::Doubtful { .. } => {}
@@ -249,7 +253,8 @@ impl DaemonState {
                 item.namespace = Some(rendered.namespace.clone());
                 let object = item.audit_object(&rendered.namespace, None);
                 let fact = Fact::DispatchAdmitted { subject: item.subject(), object, manifest: rendered.digest.clone() };
-                item.phase = Phase::Accepted { rendered: Arc::new(rendered), since: now.mono };
+                let epoch = self.session.map_or(0, |session| session.epoch);
+                item.phase = Phase::Accepted { rendered: Arc::new(rendered), since: now.mono, epoch };
                 if let Some(Effect::Send(answer)) = accepted(item) {
                     out.push(Effect::Admit { instance: instance.clone(), fact, answer });
                 }

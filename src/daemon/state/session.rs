@@ -15,6 +15,7 @@ use crate::wire::{ClusterKeys, Hello, NodeFacts, OpenItem, OpenPhase, ToControlP
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Session {
     pub(super) lost_after: Duration,
+    pub(super) epoch: u64,
 }
 
 impl DaemonState {
@@ -97,7 +98,7 @@ impl DaemonState {
         }
         self.install = Some(welcome.install.clone());
         let lost_after = Duration::from_millis(welcome.lost_after_ms);
-        self.session = Some(Session { lost_after });
+        self.session = Some(Session { lost_after, epoch: welcome.epoch });
         out.push(Effect::Record(Fact::SessionOpened { session: welcome.session, install: welcome.install }));
         out.push(Effect::Condition(Condition::ControlPlane, Ok(())));
         self.tell_facts(out);
@@ -151,12 +152,20 @@ impl DaemonState {
         if open.dispatch_id.instance_name(open.attempt) != instance {
             return; // a name that is not derived from its dispatch is never ours
         }
+        let doubtful = self.doubtful(&open, now);
         if let Some(item) = self.items.get_mut(&instance) {
             item.cancel |= open.cancel;
             item.deleting = false;
             match &item.phase {
                 // The acknowledgement got lost with the link; that it was stored is what it would have said. No POST was made.
-                Phase::Accepted { .. } => return self.accepted_ack(&instance, &open.dispatch_id, now, out),
+                Phase::Accepted { epoch, .. } if *epoch == open.accepted_epoch => {
+                    return self.accepted_ack(&instance, &open.dispatch_id, now, out);
+                }
+                // Another process of this place said it too, and was heard: it may have made the object.
+                Phase::Accepted { .. } => {
+                    item.phase = doubtful;
+                    return self.look(&instance, now, out);
+                }
                 Phase::Refused { rejection, .. } => {
                     let (dispatch_id, attempt, rejection) = (item.dispatch.clone(), item.attempt, rejection.clone());
                     out.push(Effect::Send(Box::new(ToControlPlane::Rejected { dispatch_id, attempt, rejection })));
@@ -180,10 +189,7 @@ impl DaemonState {
         }
         let phase = match open.phase {
             OpenPhase::Created => Phase::Rejoining,
-            OpenPhase::Accepted => {
-                let lost_after = self.session.map(|session| session.lost_after).unwrap_or_default();
-                Phase::Doubtful { due: now.mono + lost_after.saturating_sub(Duration::from_millis(open.accepted_ms_ago)) }
-            }
+            OpenPhase::Accepted => doubtful,
         };
         let mut item = Item::new(open.dispatch_id, open.attempt, instance.clone(), phase);
         item.cancel = open.cancel;
@@ -192,6 +198,12 @@ impl DaemonState {
         if !self.adopt_from_watch(&instance, now, out) {
             self.look(&instance, now, out);
         }
+    }
+
+    /// Accepted, and whether it was made is not known.
+    fn doubtful(&self, open: &OpenItem, now: Now) -> Phase {
+        let lost_after = self.session.map(|session| session.lost_after).unwrap_or_default();
+        Phase::Doubtful { due: now.mono + lost_after.saturating_sub(Duration::from_millis(open.accepted_ms_ago)) }
     }
 
     pub(super) fn policy_changed(&mut self, policy: Policy, out: &mut Vec<Effect>) {

@@ -50,7 +50,8 @@ fn an_object_whose_post_is_under_way_is_listed_without_a_uid() {
     let effects = desk.offer(&case, false);
     desk.answer(&effects, Ok(None));
     assert!(hello(&mut desk, 2).is_empty(), "nothing is promised before the acknowledgement");
-    desk.welcome(2, INSTALL, vec![case.open(OpenPhase::Accepted, |_| {})]);
+    let said_in = desk.link;
+    desk.welcome(2, INSTALL, vec![case.open(OpenPhase::Accepted, |open| open.accepted_epoch = said_in)]);
     let [item] = &hello(&mut desk, 3)[..] else { panic!("one object") };
     assert_eq!((&item.instance, &item.uid), (&case.instance, &None));
     let names = (item.caller_namespace.as_deref(), item.provider.as_deref(), item.namespace.as_deref(), item.install.as_deref());

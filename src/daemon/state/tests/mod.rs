@@ -289,6 +289,7 @@ impl Case {
             seq: 0,
             cancel: false,
             accepted_ms_ago: 0,
+            accepted_epoch: 0,
         };
         change(&mut open);
         open

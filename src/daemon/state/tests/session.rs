@@ -162,8 +162,22 @@ fn an_acknowledgement_lost_with_the_link_counts_when_welcome_shows_that_it_was_s
     let (mut desk, case) = (Desk::connected(), Case::new());
     let effects = desk.offer(&case, false);
     desk.answer(&effects, Ok(None));
-    let effects = desk.reconnect(vec![case.open(OpenPhase::Accepted, |_| {})]);
+    let said_in = desk.link;
+    let effects = desk.reconnect(vec![case.open(OpenPhase::Accepted, |open| open.accepted_epoch = said_in)]);
     assert_eq!((creates(&effects), looks(&effects)), (1, 0));
+}
+
+#[test]
+fn what_another_process_of_the_place_was_heard_to_accept_is_not_made_by_this_one() {
+    let (mut desk, case) = (Desk::connected(), Case::new());
+    let effects = desk.offer(&case, false);
+    desk.answer(&effects, Ok(None));
+    let other = desk.link + 7;
+    let effects = desk.reconnect(vec![case.open(OpenPhase::Accepted, |open| open.accepted_epoch = other)]);
+    assert_eq!((creates(&effects), looks(&effects)), (0, 1), "it may have been made, and be gone");
+    desk.answer(&effects, Ok(None));
+    let effects = desk.pass(LOST_AFTER);
+    assert_eq!(seen(&desk.answer(&effects, Ok(None))).reason, Reason::Lost);
 }
 
 #[test]
