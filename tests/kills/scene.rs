@@ -28,7 +28,7 @@ const STEPS_MS: u64 = 12;
 /// Launches that wait for their answer in a system that has caught up: one and a half second's.
 const WAITING: usize = 30;
 /// Longest wait for that.
-const CATCH_UP_MS: u64 = 6_000;
+const CATCH_UP_MS: u64 = 4_000;
 /// The cluster's own address, at which the API server finds the kubelet.
 const ADDRESS: &str = "198.18.0.1";
 
@@ -206,7 +206,7 @@ impl Scene {
         while ws.count(Way::Down, "welcome") <= welcomes {
             pause(20);
             polls += 1;
-            if polls % 50 == 0 {
+            if polls % 15 == 0 {
                 self.touched += 1;
                 self.world.write("token", &format!("{}{}", token.trim(), "\n".repeat(self.touched % 2)));
             }

@@ -18,10 +18,12 @@ faults|420|root, a built cluster, strace|the fault matrix, a line a row: kills, 
 boot|240|root, a built cluster|the test cluster itself: boots, kills, cuts, leaves nothing behind
 cluster|600|root, a built cluster, images|real Pods on two nodes with both charts installed
 readme|120|root, a built cluster, images|the README's commands for one's own cluster, as they stand there, over TLS
+mutants|1800|cargo, by name or with --long only|planted bugs, each caught by the test that it names
 T
 }
 
-rings_names() { rings_table | cut -d'|' -f1 | tr '\n' ' '; }
+# What runs when no ring is named. Planting bugs compiles the crate once for each: that is for --long, or when it is asked for.
+rings_names() { rings_table | cut -d'|' -f1 | { [ -n "${NYMPH_LONG:-}" ] && cat || grep -vx mutants; } | tr '\n' ' '; }
 rings_list() { rings_table | awk -F'|' 'BEGIN { printf "%-14s %7s  %-38s %s\n", "ring", "budget", "needs", "proves" } { printf "%-14s %6ss  %-38s %s\n", $1, $2, $3, $4 }'; }
 ring_known() { rings_table | cut -d'|' -f1 | grep -qx -- "$1"; }
 ring_budget() { rings_table | awk -F'|' -v r="$1" '$1 == r { print $2 }'; }
@@ -51,6 +53,11 @@ ring_loopback() {
   local seeds=2000
   [ -z "${NYMPH_LONG:-}" ] || seeds=100000
   NYMPH_SEEDS=${NYMPH_SEEDS:-$seeds} cargo test --locked --lib loopback:: -- --nocapture
+}
+
+ring_mutants() {
+  toolchain_rust
+  tests/mutants/run
 }
 
 ring_control_plane() {

@@ -220,6 +220,7 @@ fn open_item(phase: OpenPhase, uid: Option<String>) -> OpenItem {
         seq: 9,
         cancel: true,
         accepted_ms_ago: 1500,
+        accepted_epoch: 3,
     }
 }
 

@@ -142,7 +142,7 @@ fn an_object_that_left_before_the_answer_to_its_making_is_read_again() {
         if seen_to_leave {
             desk.left(Binding::Bound, &pod);
         }
-        let effects = desk.created(&case, Creation::Unclear);
+        let effects = desk.created(&case, Creation::Unclear { message: "no answer".into() });
         let effects = if seen_to_leave { effects } else { desk.left(Binding::Bound, &pod) };
         let effects = desk.answer(&effects, Ok(None));
         assert_eq!((seen(&effects).reason, creates(&effects)), (Reason::DeletedByOther, 0), "it is not POSTed again");
