@@ -165,7 +165,7 @@ impl World {
                 broken.push(format!("I5: {} ({uid}) was made without an intent in the audit", witness.name));
             }
             let outcome = |fact: &&Fact| !matches!(fact, Fact::CreateIntended { .. } | Fact::DeleteIntended { .. });
-            if !lines.iter().any(|fact| outcome(fact)) {
+            if !lines.iter().any(outcome) {
                 broken.push(format!("I5: {} ({uid}) has no outcome in the audit", witness.name));
             }
         }
