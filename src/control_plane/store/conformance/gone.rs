@@ -69,16 +69,21 @@ pub(in crate::control_plane::store) async fn the_clusters_session_ends_what_was_
     let (cluster, open) = opened(store, Placement::Cluster, None).await;
     assert!(open.open.is_empty());
     accepted(store, &node1, 1).await;
+    accepted(store, &node1, 2).await;
     store.report(node1.clone(), report(1, 1, node1.epoch, State::Running, Reason::Running)).await.expect("it is stored");
     assert_eq!(ends(store, &cluster, 1, 2).await, Reported::Foreign, "nobody said that the node is gone");
     let not_the_clusters = GoneNode { fence: node1.clone(), ..loss(&cluster, Some("u1"), &[]) };
     assert_eq!(store.declare_gone(not_the_clusters).await.expect("it is read"), Declared::Stale, "a node's session speaks of no node's end");
     for time in ["once", "again, by the next holder"] {
-        assert_eq!(declared(store, loss(&cluster, Some("u1"), &[])).await, (vec![dispatch_id(1)], vec![], 0), "{time}");
+        assert_eq!(declared(store, loss(&cluster, Some("u1"), &[])).await, (vec![dispatch_id(1), dispatch_id(2)], vec![], 0), "{time}");
     }
     let Reported::Stored(row) = ends(store, &cluster, 1, 2).await else { panic!("it is the cluster's to end") };
     assert_eq!((row.phase, row.seen.reason, row.place), (Phase::Ended, Reason::NodeLost, place("node1")));
     assert!(super::row(store, 1).await.log_done(), "the rest of its log is on a node that is gone");
+    // Its daemon still runs, and sees that the object was removed.
+    let removed = report(2, 1, node1.epoch, State::Stopped, Reason::DeletedByOther);
+    let Reported::Stored(row) = store.report(node1.clone(), removed).await.expect("it is stored") else { panic!("it is its own") };
+    assert_eq!(row.seen.reason, Reason::NodeLost, "nobody else deleted it");
     // Its daemon comes back: what it says changes nothing.
     let (node1, open) = opened(store, node("node1"), Some("u1")).await;
     assert!(open.open.is_empty());

@@ -265,7 +265,8 @@ pub(super) fn report(connection: &Connection, fence: &Fence, report: &Report) ->
             let sql = "UPDATE dispatches SET report_seq = ?2 WHERE dispatch_id = ?1";
             connection.execute(sql, params![report.dispatch_id.as_str(), to_integer(report.seq)])?;
         } else {
-            take(connection, &row, report)?;
+            let lost = !row.delete_requested && report.observation.reason == Reason::DeletedByOther && gone::is_orphan(connection, &row)?;
+            take(connection, &row, &if lost { lost_with_node(report) } else { report.clone() })?;
         }
         if orphan {
             // Whatever of its log had not come is on a node that is gone.
@@ -274,6 +275,12 @@ pub(super) fn report(connection: &Connection, fence: &Fence, report: &Report) ->
         }
     }
     Ok(of_dispatch(connection, &report.dispatch_id)?.map_or(Reported::Foreign, |row| Reported::Stored(Box::new(row))))
+}
+
+/// A node's daemon that still ran saw what the cluster's removed since the node is gone: nobody else deleted it.
+fn lost_with_node(report: &Report) -> Report {
+    let observation = Observation { reason: Reason::NodeLost, message: "its node is gone".into(), ..report.observation.clone() };
+    Report { observation, ..report.clone() }
 }
 
 /// Whether a session of `place` may report on another place's dispatch: the cluster's on one whose node is gone.
