@@ -213,6 +213,7 @@ impl World {
 
     /// The daemon's process, for a test that kills it while the world is borrowed.
     pub(crate) fn take_daemon(&mut self) -> Child {
+        self.health_port = free_port(); // it may live on beside the next one
         self.daemon.take().expect("a daemon was started")
     }
 
