@@ -213,7 +213,7 @@ impl World {
 
     /// The daemon's process, for a test that kills it while the world is borrowed.
     pub(crate) fn take_daemon(&mut self) -> Child {
-        self.health_port = free_port(); // it may live on beside the next one
+        self.health_port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a free port").port(); // it may live on
         self.daemon.take().expect("a daemon was started")
     }
 

@@ -127,7 +127,10 @@ async fn a_test_asks_every_daemon_and_fails_when_none_is_there() {
         };
         let (answer, ()) = tokio::join!(plane.post(&test, json!({})), asked);
         let items = json!([{"name": "api", "ok": ok, "message": "the API server answers"}]);
-        assert_eq!(answer.expect(200).body, json!({"ok": ok, "daemons": [{"node": "node1", "role": "node", "connected": true, "ok": ok, "items": items}]}));
+        assert_eq!(
+            answer.expect(200).body,
+            json!({"ok": ok, "daemons": [{"node": "node1", "role": "node", "connected": true, "ok": ok, "items": items}]})
+        );
     }
     drop(daemon);
     let away = async {
