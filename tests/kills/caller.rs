@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use reqwest::{Client, StatusCode};
-use serde_json::{Value, json};
+use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use tokio_util::task::TaskTracker;
@@ -14,18 +14,23 @@ use tokio_util::task::TaskTracker;
 use crate::judge::{End, Told};
 use crate::ledger::Ledger;
 
-/// Environment variables by which a launch tells the scripted kubelet how its script ends, and after how many milliseconds.
-pub(crate) const CODE: &str = "NYMPH_TEST_CODE";
-pub(crate) const TIME: &str = "NYMPH_TEST_MS";
 /// After this long without an answer or an end, a launch counts as missing.
 const PATIENCE: Duration = Duration::from_secs(240);
 /// Pause before a request is made again.
 const AGAIN: Duration = Duration::from_millis(100);
 
+/// What is launched: by which provider, and the body for a launch's number, exit code and milliseconds.
+#[derive(Clone, Copy)]
+pub(crate) struct Work {
+    pub(crate) provider: &'static str,
+    pub(crate) body: fn(u64, i64, u64) -> Value,
+}
+
 /// Where callers call, and what they note.
 pub(crate) struct Callers {
     http: Client,
     url: String,
+    work: Work,
     token: String,
     ledger: Ledger,
     stop: AtomicBool,
@@ -41,10 +46,10 @@ fn script(number: u64, seed: u64) -> (i64, u64) {
 }
 
 impl Callers {
-    pub(crate) fn new(address: &str, token: &str, ledger: Ledger) -> Arc<Self> {
+    pub(crate) fn new(url: &str, token: &str, work: Work, ledger: Ledger) -> Arc<Self> {
         let http = Client::builder().timeout(Duration::from_secs(40)).build().expect("a client");
-        let url = format!("http://{address}/v1/namespaces/default");
-        Arc::new(Self { http, url, token: token.to_owned(), ledger, stop: AtomicBool::new(false), followers: TaskTracker::new() })
+        let url = format!("{url}/v1/namespaces/default");
+        Arc::new(Self { http, url, work, token: token.to_owned(), ledger, stop: AtomicBool::new(false), followers: TaskTracker::new() })
     }
 
     /// Launches at this rate until it is told to stop. Whatever becomes of one, the next comes in its time.
@@ -70,12 +75,13 @@ impl Callers {
     async fn one(self: Arc<Self>, number: u64, seed: u64) {
         let (code, time) = script(number, seed);
         self.ledger.notes().told.insert(number, Told { scripted: code, ..Told::default() });
-        let body = json!({"script": "print('hello')\n", "env": {CODE: code, TIME: time}});
+        let (body, begun) = ((self.work.body)(number, code, time), self.ledger.now());
         match self.launch(&format!("{seed}-{number}"), &body).await {
             Ok(None) => {}
             Ok(Some(answer)) => {
                 let text = |field: &str| answer[field].as_str().unwrap_or_default().to_owned();
                 let instance = text("instanceId");
+                self.ledger.notes().begun.insert(text("dispatchId"), begun);
                 self.tell(number, |told| told.answer = Some((instance.clone(), text("dispatchId"))));
                 if let Some(end) = self.end(&instance).await {
                     self.tell(number, |told| told.end = Some(end));
@@ -93,7 +99,11 @@ impl Callers {
     async fn launch(&self, key: &str, body: &Value) -> Result<Option<Value>, String> {
         let deadline = Instant::now() + PATIENCE;
         while Instant::now() < deadline {
-            let request = self.http.post(format!("{}/providers/p/launch", self.url)).bearer_auth(&self.token).header("idempotency-key", key);
+            let request = self
+                .http
+                .post(format!("{}/providers/{}/launch", self.url, self.work.provider))
+                .bearer_auth(&self.token)
+                .header("idempotency-key", key);
             if let Ok(answer) = request.json(body).send().await {
                 let status = answer.status();
                 if let Ok(body) = answer.json::<Value>().await {

@@ -7,8 +7,6 @@ use std::time::Duration;
 
 /// Exit code of what the kubelet had to kill, because its Pod was deleted.
 pub(crate) const KILLED: i64 = 137;
-/// A live daemon makes the object within this of `accepted`, however busy it is.
-const PROMPT: Duration = Duration::from_secs(10);
 
 /// How an instance ended, as the caller was told.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +50,8 @@ pub(crate) struct Evidence {
     pub(crate) seen: BTreeMap<String, Duration>,
     /// When the daemon was killed.
     pub(crate) daemon_kills: Vec<Duration>,
+    /// A kill later than this after `accepted` found the object made.
+    pub(crate) prompt: Duration,
 }
 
 /// What came of it.
@@ -153,8 +153,8 @@ impl Evidence {
     /// Right only where the daemon was killed between `accepted` and its POST.
     fn lost_before_creation(&self, dispatch: &str) -> Result<(), String> {
         let accepted = *self.accepted.get(dispatch).ok_or("it was never accepted")?;
-        let killed = self.daemon_kills.iter().any(|kill| (accepted..accepted + PROMPT).contains(kill));
-        if killed { Ok(()) } else { Err(format!("no daemon was killed within {PROMPT:?} of its acceptance at {accepted:?}")) }
+        let killed = self.daemon_kills.iter().any(|kill| (accepted..accepted + self.prompt).contains(kill));
+        if killed { Ok(()) } else { Err(format!("no daemon was killed within {:?} of its acceptance at {accepted:?}", self.prompt)) }
     }
 
     /// Right only where a third party deleted the object before it was seen.
@@ -195,6 +195,7 @@ mod tests {
             finished: BTreeMap::from([("i".into(), 3)]),
             accepted: BTreeMap::from([("d".into(), at(1))]),
             seen: BTreeMap::from([("i".into(), at(2))]),
+            prompt: at(10),
             ..Evidence::default()
         }
     }

@@ -5,8 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nymph::wire::{ToControlPlane, ToDaemon};
+use serde_json::Value;
 
-use crate::judge::Told;
+use crate::caller::end_of;
+use crate::judge::{Evidence, Told};
 use crate::proxy::ws::{Said, Seen};
 
 /// Shared by the load, the kubelet, the relay's hook and the driver.
@@ -17,9 +19,11 @@ pub(crate) struct Ledger {
 }
 
 /// By dispatch or by instance, as in [`crate::judge::Evidence`].
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub(crate) struct Notes {
     pub(crate) told: BTreeMap<u64, Told>,
+    /// When the launch was first asked for, by dispatch.
+    pub(crate) begun: BTreeMap<String, Duration>,
     pub(crate) finished: BTreeMap<String, i64>,
     pub(crate) deleted: BTreeMap<String, Duration>,
     pub(crate) accepted: BTreeMap<String, Duration>,
@@ -60,6 +64,28 @@ impl Ledger {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// What was noted, with how the control plane shows each instance in the end; audit log and host file are still to be added.
+    pub(crate) fn evidence(&self, shown: &[Value]) -> Evidence {
+        let notes = self.notes();
+        let told = notes.told.values().cloned().map(|mut told| {
+            let of = |shown: &&Value| told.answer.as_ref().is_some_and(|(instance, _)| shown["instanceId"] == instance.as_str());
+            if let Some(shown) = shown.iter().find(of) {
+                told.shown = shown.to_string();
+                told.finally = Some(end_of(shown)).filter(|_| shown["state"] == "stopped");
+            }
+            told
+        });
+        Evidence {
+            told: told.collect(),
+            finished: notes.finished.clone(),
+            deleted: notes.deleted.clone(),
+            accepted: notes.accepted.clone(),
+            seen: notes.seen.clone(),
+            daemon_kills: notes.daemon_kills.clone(),
+            ..Evidence::default()
         }
     }
 }

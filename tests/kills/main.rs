@@ -10,7 +10,8 @@
 //! | `scene.rs` | the processes, the relays, and who kills |
 //! | `caller.rs` | the load, with keys and retries as a real caller has |
 //! | `kubelet.rs`, `containerlogs.rs` | the scripted kubelet |
-//! | `ledger.rs`, `judge.rs` | what was seen, and what it proves: pure, with tests of its own |
+//! | `ledger.rs`, `witness.rs` | what was seen |
+//! | `judge.rs` | what that proves: pure, with tests of its own |
 //! | `parts.rs` | rounds, their results, and going on after a cut |
 
 mod caller;
@@ -28,6 +29,7 @@ mod scene;
 #[path = "../support/shell.rs"]
 #[allow(dead_code, reason = "each test target uses a part")]
 mod shell;
+mod witness;
 #[path = "../apiserver/world.rs"]
 #[allow(dead_code, unused_imports, reason = "the apiserver ring's world, of which this ring uses a part")]
 mod world;

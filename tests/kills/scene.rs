@@ -1,6 +1,5 @@
 //! One control plane and one daemon with relays before and behind it, the scripted kubelet, the load, and who kills.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,25 +9,27 @@ use kube::{Client, Config};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
-use crate::caller::{Callers, end_of};
+use crate::caller::{Callers, Work};
 use crate::containerlogs;
 use crate::judge::Evidence;
-use crate::kubelet::{DISPATCH, Kubelet};
+use crate::kubelet::{Kubelet, script};
 use crate::ledger::Ledger;
 use crate::point::{Dice, Kind, Moment, Point};
 use crate::proxy::api::{ApiProxy, Verdict as ApiVerdict};
 use crate::proxy::ws::{Verdict as WsVerdict, Way, WsProxy};
-use crate::shell::run;
+use crate::witness::{counted, creates};
 use crate::world::{World, kubectl};
 
+/// A live daemon POSTs within this of `accepted`, however busy the machine is.
+const PROMPT: Duration = Duration::from_secs(10);
 /// 20 launches a second.
 const EACH: Duration = Duration::from_millis(50);
 /// How long a thing that was passed on may be under way before the kill: a few of its receiver's steps.
 const STEPS_MS: u64 = 12;
-/// Launches that wait for their answer in a system that has caught up: one and a half second's.
-const WAITING: usize = 30;
+/// Launches that wait for their answer in a system that has caught up: two and a half seconds'.
+const WAITING: usize = 50;
 /// Longest wait for that.
-const CATCH_UP_MS: u64 = 4_000;
+const CATCH_UP_MS: u64 = 2_000;
 /// The cluster's own address, at which the API server finds the kubelet.
 const ADDRESS: &str = "198.18.0.1";
 
@@ -67,7 +68,7 @@ impl Scene {
         kubectl(&["patch", "node", &world.node, "--subresource=status", "--type=merge", "-p", &status.to_string()]).ok();
         runtime.spawn(kubelet.clone().work());
         runtime.spawn(containerlogs::serve(listener, kubelet.clone()));
-        let callers = Callers::new(&world.url(), &world.token, ledger.clone());
+        let callers = Callers::new(&format!("http://{}", world.url()), &world.token, Work { provider: "p", body: script }, ledger.clone());
         let mut scene = Self { world, ws, api, runtime, kubelet, callers, ledger, dice: Dice::new(seed), touched: 0 };
         scene.start(Kind::Daemon);
         scene.connected(0);
@@ -225,27 +226,13 @@ impl Scene {
     /// Ends the load, waits until each launch has its end, and takes the evidence of all witnesses.
     pub(crate) fn evidence(&mut self) -> Evidence {
         self.runtime.block_on(self.callers.settle());
-        let finally: BTreeMap<String, Value> = self
-            .runtime
-            .block_on(self.callers.all())
-            .into_iter()
-            .map(|shown| (shown["instanceId"].as_str().unwrap_or_default().to_owned(), shown))
-            .collect();
-        let mut notes = self.ledger.notes().clone();
-        for told in notes.told.values_mut() {
-            let shown = told.answer.as_ref().and_then(|(instance, _)| finally.get(instance));
-            told.shown = shown.map(Value::to_string).unwrap_or_default();
-            told.finally = shown.filter(|shown| shown["state"] == "stopped").map(end_of);
-        }
+        let shown = self.runtime.block_on(self.callers.all());
+        let evidence = self.ledger.evidence(&shown);
         Evidence {
-            told: notes.told.into_values().collect(),
             creates: creates(&self.world.runs),
             lines: counted(self.world.log("lines").lines().filter_map(|line| line.split(' ').next()).map(str::to_owned)),
-            finished: notes.finished,
-            deleted: notes.deleted,
-            accepted: notes.accepted,
-            seen: notes.seen,
-            daemon_kills: notes.daemon_kills,
+            prompt: PROMPT,
+            ..evidence
         }
     }
 
@@ -304,26 +291,6 @@ async fn sweeper(kubelet: Kubelet, ledger: Ledger) {
         let names = ended.into_iter().filter(|(number, _)| number % 8 != 0).filter_map(|(_, name)| name);
         join_all(names.map(|name| kubelet.sweep(name))).await;
     }
-}
-
-fn counted(all: impl Iterator<Item = String>) -> BTreeMap<String, usize> {
-    let mut counts = BTreeMap::new();
-    for one in all {
-        *counts.entry(one).or_default() += 1;
-    }
-    counts
-}
-
-/// Creates of Pods in the namespace that the API server answered with 201, by dispatch, from its own audit log.
-fn creates(namespace: &str) -> BTreeMap<String, usize> {
-    let cluster = format!("{}/tests/cluster/cluster", env!("CARGO_MANIFEST_DIR"));
-    let script = format!(r#"'{cluster}' logs audit | grep -F '"verb":"create"' | grep -F '"namespace":"{namespace}"'"#);
-    let log = run("bash", &["-c", &script], None).text();
-    let created = |event: &Value| {
-        event["objectRef"]["resource"] == "pods" && event["objectRef"]["subresource"].is_null() && event["responseStatus"]["code"] == 201
-    };
-    let events = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()).filter(created);
-    counted(events.map(|event| event["requestObject"]["metadata"]["annotations"][DISPATCH].as_str().unwrap_or("no dispatch").to_owned()))
 }
 
 /// Lets real processes run for a while: here time itself is what is varied.
