@@ -16,7 +16,7 @@ use crate::witness::creates;
 use crate::world::{cluster, kill_container, kubectl};
 
 const RUNS: &str = "nymph-runs";
-const DAEMON: &str = "app.kubernetes.io/name=nymph";
+const DAEMON: &str = "app.kubernetes.io/name=nymph,app.kubernetes.io/component=node";
 const CONTROL_PLANE: &str = "app.kubernetes.io/name=lakeshore";
 /// Each so many launches runs until somebody deletes its Pod.
 const VICTIMS: u64 = 8;
@@ -56,6 +56,7 @@ fn kills_under_a_launch_a_second_lose_and_double_nothing() {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| third_party(&ledger, &over));
+        let _over = Over(&over); // also when a kill fails, else the third party would go on for ever
         let mut dice = Dice::new(seed);
         for (kind, node) in kills {
             pause(Duration::from_millis(2_000 + dice.below(3_000)));
@@ -63,13 +64,21 @@ fn kills_under_a_launch_a_second_lose_and_double_nothing() {
             kill(*kind, node, &ledger);
         }
         runtime.block_on(callers.settle());
-        over.store(true, Ordering::SeqCst);
     });
     let evidence = evidence(&ledger, &runtime.block_on(callers.all()));
     let verdict = evidence.judge();
     println!("{} kills, {} launches, {} answered, ends {:?}", kills.len(), verdict.launches, verdict.answered, verdict.ends);
     assert!(verdict.is_clean(), "{verdict:#?}");
     assert!(verdict.answered >= 5 * kills.len(), "too few launches were answered to show anything");
+}
+
+/// Ends the third party when it is dropped.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
 }
 
 fn kill(kind: Kind, node: &str, ledger: &Ledger) {
