@@ -35,11 +35,11 @@ pub(crate) enum Moment {
     Held(Way, &'static str),
     /// It has just been passed on.
     Passed(Way, &'static str),
-    /// The POST is held on its way to the API server, and is lost.
+    /// The POST is held on its way to the API server, and is lost with its daemon.
     PostHeld,
     /// It is held, and reaches the API server after the kill.
     PostLate,
-    /// It was carried out, and its answer is held and lost.
+    /// It was carried out, and its answer is held, and lost with its daemon.
     PostAnswered,
     /// Its answer has just been passed on.
     PostTold,

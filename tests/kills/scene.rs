@@ -136,7 +136,7 @@ impl Scene {
                 let trap = self.api.trap(|call| call.before("create", "pods"));
                 let name = trap.sprung("a POST").name;
                 self.kill(kind);
-                if moment == Moment::PostLate {
+                if moment == Moment::PostLate || !kind.has_daemon() {
                     pause(self.dice.below(800));
                     trap.release(ApiVerdict::Pass);
                 } else {
@@ -153,7 +153,8 @@ impl Scene {
                     self.kill(kind);
                 } else {
                     self.kill(kind);
-                    trap.release(ApiVerdict::Cut);
+                    // A daemon that lives keeps its connections: what it does when they break is the `faults` ring's.
+                    trap.release(if kind.has_daemon() { ApiVerdict::Cut } else { ApiVerdict::Pass });
                 }
                 Some(name)
             }
