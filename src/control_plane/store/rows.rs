@@ -232,7 +232,6 @@ pub(crate) struct Instance {
     pub(crate) requested_by: String,
     pub(crate) kube_namespace: Option<String>,
     pub(crate) phase: Phase,
-    pub(crate) accepted_at: Option<Timestamp>,
     /// Epoch of the session in which it was accepted; 0 when it was not, or by the store's own doing.
     pub(crate) accepted_epoch: u64,
     pub(crate) launched_at: Timestamp,

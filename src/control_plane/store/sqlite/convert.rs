@@ -14,7 +14,7 @@ use crate::types::{Attempt, Observation, Placement};
 
 /// Columns of [`instance`], in no order that matters: they are read by name.
 pub(super) const INSTANCE: &str = "dispatch_id, attempt, instance, namespace, provider, cluster, node, requested_by, kube_namespace, phase, launched_at, \
-    accepted_at, accepted_epoch, delete_requested_at, report_seq, state, reason, message, exit_code, uid, created_at, started_at, finished_at, observed_at, \
+    accepted_epoch, delete_requested_at, report_seq, state, reason, message, exit_code, uid, created_at, started_at, finished_at, observed_at, \
     rejection, seen_node, log_started, log_position, log_stored, log_resume, log_end";
 
 fn unreadable(error: impl Into<Box<dyn Error + Send + Sync>>) -> rusqlite::Error {
@@ -118,7 +118,6 @@ pub(super) fn instance(row: &Row<'_>) -> rusqlite::Result<Instance> {
         requested_by: row.get("requested_by")?,
         kube_namespace: row.get("kube_namespace")?,
         phase,
-        accepted_at: parsed_option(row, "accepted_at")?,
         accepted_epoch: row.get::<_, Option<i64>>("accepted_epoch")?.map_or(Ok(0), |epoch| epoch.try_into().map_err(unreadable))?,
         launched_at: parsed(row, "launched_at")?,
         delete_requested: row.get::<_, Option<String>>("delete_requested_at")?.is_some(),

@@ -156,11 +156,7 @@ pub(super) fn accept(connection: &Connection, fence: &Fence, acceptance: &Accept
     let Some(row) = placed(connection, &fence.place, id)?.filter(|row| row.attempt == acceptance.attempt) else { return Ok(Accepted::Foreign) };
     match row.phase {
         Phase::Ended => Ok(Accepted::Unwanted { instance: row.name }),
-        Phase::Accepted | Phase::Created => {
-            let sql = "SELECT 1 FROM dispatches WHERE dispatch_id = ?1 AND accepted_epoch = ?2";
-            let here = connection.prepare_cached(sql)?.exists(params![id.as_str(), to_integer(fence.epoch)])?;
-            Ok(if here { Accepted::Committed } else { Accepted::Earlier })
-        }
+        Phase::Accepted | Phase::Created => Ok(if row.accepted_epoch == fence.epoch { Accepted::Committed } else { Accepted::Earlier }),
         Phase::Queued => {
             connection.execute(
                 "UPDATE dispatches SET phase = 'accepted', reason = 'accepted', payload = NULL, kube_namespace = ?2, accepted_at = ?3, accepted_epoch = ?4, \
@@ -266,7 +262,11 @@ pub(super) fn report(connection: &Connection, fence: &Fence, report: &Report) ->
             connection.execute(sql, params![report.dispatch_id.as_str(), to_integer(report.seq)])?;
         } else {
             let lost = !row.delete_requested && report.observation.reason == Reason::DeletedByOther && gone::is_orphan(connection, &row)?;
-            take(connection, &row, &if lost { lost_with_node(report) } else { report.clone() })?;
+            if lost {
+                take(connection, &row, &lost_with_node(report))?;
+            } else {
+                take(connection, &row, report)?;
+            }
         }
         if orphan {
             // Whatever of its log had not come is on a node that is gone.

@@ -3,9 +3,9 @@
 use jiff::{SignedDuration, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::convert::{INSTANCE, instance, parsed, parsed_option, to_json, to_time, to_word};
+use super::convert::{parsed, parsed_option, to_json, to_time, to_word};
 use super::dispatches::{end, move_to, next_place};
-use super::sessions::is_current;
+use super::sessions::{OPEN, is_current, of_place};
 use crate::control_plane::store::{Declared, Fence, GoneNode, Instance, Place};
 use crate::types::{Placement, Reason};
 use crate::wire::{NodeFacts, NodeItem, RejectionCode};
@@ -64,7 +64,7 @@ pub(super) fn declare(connection: &Connection, gone: &GoneNode) -> rusqlite::Res
     let place = Place { cluster: cluster.clone(), placement: Placement::Node(node.clone()) };
     let (mut moved, mut ended) = (Vec::new(), Vec::new());
     if is_gone(connection, cluster, node.as_str())? {
-        for row in of_node(connection, &place, None, "phase = 'queued'")? {
+        for row in of_place(connection, &place, None, "phase = 'queued'")? {
             // As if its daemon had said that it can take nothing: it was not accepted, so nothing was made.
             match next_place(connection, &row, RejectionCode::Unavailable, &gone.elsewhere)? {
                 Some(placement) => moved.push((row.dispatch_id.clone(), move_to(connection, &row, placement)?)),
@@ -76,16 +76,8 @@ pub(super) fn declare(connection: &Connection, gone: &GoneNode) -> rusqlite::Res
             }
         }
     }
-    let open = of_node(connection, &place, uid.as_deref(), "phase IN ('accepted', 'created')")?;
+    let open = of_place(connection, &place, uid.as_deref(), OPEN)?;
     Ok(Declared::Gone { open, moved, ended })
-}
-
-/// Rows of a node, under this UID of it or an unknown one.
-fn of_node(connection: &Connection, place: &Place, uid: Option<&str>, condition: &str) -> rusqlite::Result<Vec<Instance>> {
-    let sql = format!(
-        "SELECT {INSTANCE} FROM dispatches WHERE cluster = ?1 AND node = ?2 AND (?3 IS NULL OR node_uid IS NULL OR node_uid = ?3) AND {condition} ORDER BY id"
-    );
-    connection.prepare_cached(&sql)?.query_map(params![place.cluster, place.key(), uid], instance)?.collect()
 }
 
 /// A node that was said to be gone is there; `false` when the session is stale.

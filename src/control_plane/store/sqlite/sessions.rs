@@ -36,28 +36,27 @@ pub(super) fn open(connection: &Connection, session: &OpenSession) -> rusqlite::
     identity::note_proof(connection, place, proof.as_ref())?;
     gone::told_uid(connection, place)?;
     let open = open_items(connection, place)?;
-    let logs = of_place(connection, place, "log_started = 1 AND log_end IS NULL")?;
+    let logs = of_place(connection, place, None, "log_started = 1 AND log_end IS NULL")?;
     Ok(OpenedSession { epoch, open, logs, unknown })
 }
 
 /// What the place's daemon goes on with. What was accepted on an earlier node of the same name is the cluster's daemon's to end, where there is one.
 fn open_items(connection: &Connection, place: &Place) -> rusqlite::Result<Vec<Instance>> {
-    let uid = gone::uid_of(connection, place)?.unwrap_or_default();
-    let rows = of_place(connection, place, "phase IN ('accepted', 'created')")?;
-    let sql = "SELECT 1 FROM dispatches WHERE dispatch_id = ?1 AND ?2 <> '' AND node_uid <> ?2 AND EXISTS (SELECT 1 FROM daemons WHERE cluster = ?3 AND node = '')";
-    let mut earlier = connection.prepare_cached(sql)?;
-    let mut open = Vec::with_capacity(rows.len());
-    for row in rows {
-        if !earlier.exists([row.dispatch_id.as_str(), &uid, &place.cluster])? {
-            open.push(row);
-        }
-    }
-    Ok(open)
+    let sql = "SELECT 1 FROM daemons WHERE cluster = ?1 AND node = ''";
+    let has_cluster_daemon = connection.prepare_cached(sql)?.exists([&place.cluster])?;
+    let uid = if has_cluster_daemon { gone::uid_of(connection, place)? } else { None };
+    of_place(connection, place, uid.as_deref(), OPEN)
 }
 
-fn of_place(connection: &Connection, place: &Place, condition: &str) -> rusqlite::Result<Vec<Instance>> {
-    let sql = format!("SELECT {INSTANCE} FROM dispatches WHERE cluster = ?1 AND node = ?2 AND {condition} ORDER BY id");
-    connection.prepare_cached(&sql)?.query_map([&place.cluster, place.key()], instance)?.collect()
+/// Dispatches that were accepted and have not ended.
+pub(super) const OPEN: &str = "phase IN ('accepted', 'created')";
+
+/// Rows of a place, oldest first; with a UID of its node only those that were accepted on that one or on an unknown one.
+pub(super) fn of_place(connection: &Connection, place: &Place, uid: Option<&str>, condition: &str) -> rusqlite::Result<Vec<Instance>> {
+    let sql = format!(
+        "SELECT {INSTANCE} FROM dispatches WHERE cluster = ?1 AND node = ?2 AND (?3 IS NULL OR node_uid IS NULL OR node_uid = ?3) AND {condition} ORDER BY id"
+    );
+    connection.prepare_cached(&sql)?.query_map(params![place.cluster, place.key(), uid], instance)?.collect()
 }
 
 pub(super) fn unconfirmed_deletions(connection: &Connection, place: &Place) -> rusqlite::Result<Vec<InstanceName>> {
