@@ -5,6 +5,7 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
+use super::clock::milliseconds;
 use super::hub::locked;
 use super::identity::{Refusal, Unproven, Verified};
 use super::store::{Place, Proof, Trust};
@@ -28,7 +29,7 @@ pub(super) fn enrolment_ended(place: &Place, enrolment: &str) {
 
 /// A daemon without a proof wanted the place of one that is connected.
 pub(super) fn occupied(place: &Place, enrolment: &str, silent: Duration) {
-    let (cluster, daemon, silent_ms) = (&place.cluster, &place.placement, u64::try_from(silent.as_millis()).unwrap_or(u64::MAX));
+    let (cluster, daemon, silent_ms) = (&place.cluster, &place.placement, milliseconds(silent));
     let why = "a session of this place is alive, and only a proof displaces it";
     tracing::warn!(target: "audit", event = "connection_refused", %cluster, %daemon, enrolment, why, silent_ms, "A second daemon of one place was refused");
 }
@@ -77,7 +78,7 @@ pub(super) fn unproven(place: &Place, enrolment: &str, why: &Unproven) {
 
 /// A newer session took the place of an older one.
 pub(super) fn displaced(place: &Place, older: Option<&Proof>, newer: Option<&Proof>, silent: Duration) {
-    let (cluster, daemon, silent_ms) = (&place.cluster, &place.placement, u64::try_from(silent.as_millis()).unwrap_or(u64::MAX));
+    let (cluster, daemon, silent_ms) = (&place.cluster, &place.placement, milliseconds(silent));
     let pod = |proof: Option<&Proof>| proof.map_or_else(|| "(unproven)".to_owned(), |proof| format!("{} {}", proof.pod, proof.pod_uid));
     let (old, new) = (pod(older), pod(newer));
     if old == new {

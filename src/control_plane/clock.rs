@@ -7,6 +7,11 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
+/// A length of time as a number for a message or a log line.
+pub(crate) fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
 /// The control plane's clocks.
 #[derive(Clone, Debug)]
 pub(crate) enum Clock {

@@ -20,6 +20,7 @@ use super::outbox::{self, Outgoing};
 use super::receive::Receiver;
 use super::session::Session;
 use super::{Hub, unless_cancelled};
+use crate::control_plane::clock::milliseconds;
 use crate::control_plane::store::{Instance, StoreError};
 use crate::error::Chain;
 use crate::types::Role;
@@ -174,7 +175,7 @@ fn conclude(session: &Session, end: End) {
         End::Store(error) => {
             tracing::error!(node = %node, error = %Chain(&error), "A session ends because the store failed");
             let message = "the control plane cannot use its store".to_owned();
-            Close { code: CloseCode::GoAway, message, retry_after_ms: u64::try_from(RETRY_AFTER.as_millis()).ok() }
+            Close { code: CloseCode::GoAway, message, retry_after_ms: Some(milliseconds(RETRY_AFTER)) }
         }
     };
     session.close(close);

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::Hub;
 use super::session::Session;
 use crate::control_plane::audit;
+use crate::control_plane::clock::milliseconds;
 use crate::control_plane::identity::{Change, Circumstances, Claim, KeySet, Recorded, Refusal, Verdict, Verified, after_hello, before_upgrade};
 use crate::control_plane::store::{Cluster, Enrolled, Place, Proof, StoreError, Trust};
 use crate::control_plane::tokens::TokenHash;
@@ -151,8 +152,7 @@ impl Hub {
                     if !self.store.record_trust(place.cluster.clone(), Some(trust.recorded_at), changed).await? {
                         continue;
                     }
-                    let before = names(&ClusterKeys { issuer: trust.issuer, jwks: trust.jwks });
-                    audit::keys_rotated(place, &before, &names(keys));
+                    audit::keys_rotated(place, &names(&trust.keys()), &names(keys));
                 }
             }
             return Ok(());
@@ -183,18 +183,14 @@ pub(super) fn occupied() -> Close {
         "another session of this place is alive, and only a daemon that proves who it is may displace it; it counts as gone after {} missed heartbeats",
         MISSED_BEATS
     );
-    Close { code: CloseCode::Occupied, message, retry_after_ms: milliseconds(RETRY_AFTER) }
+    Close { code: CloseCode::Occupied, message, retry_after_ms: Some(milliseconds(RETRY_AFTER)) }
 }
 
 /// What a daemon is told whose `hello` is refused. It has a valid enrolment token; what is wrong with its proof stands in the audit.
 fn refusal(why: &Refusal) -> Close {
     let message = "the daemon's proof of identity is not accepted; the control plane's audit lines say why".to_owned();
     let passes = matches!(why, Refusal::Contested(_));
-    Close { code: CloseCode::BadToken, message, retry_after_ms: if passes { milliseconds(RETRY_AFTER) } else { None } }
-}
-
-fn milliseconds(time: Duration) -> Option<u64> {
-    u64::try_from(time.as_millis()).ok()
+    Close { code: CloseCode::BadToken, message, retry_after_ms: passes.then_some(milliseconds(RETRY_AFTER)) }
 }
 
 /// Names of the keys, for an audit line.
@@ -203,7 +199,7 @@ fn names(keys: &ClusterKeys) -> String {
 }
 
 fn tell_recorded(place: &Place, enrolment: &str, trust: &Trust, verified: &Verified, what: Recorded) {
-    let keys = names(&ClusterKeys { issuer: trust.issuer.clone(), jwks: trust.jwks.clone() });
+    let keys = names(&trust.keys());
     match what {
         Recorded::First => audit::keys_recorded(place, enrolment, trust, &keys, verified, false),
         Recorded::Replaced => audit::keys_recorded(place, enrolment, trust, &keys, verified, true),

@@ -15,7 +15,7 @@ mod receive;
 mod session;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
@@ -30,8 +30,7 @@ use super::store::{Instance, Place, Store};
 use crate::types::{DispatchId, Placement};
 use crate::wire::{Close, CloseCode, NodeFacts, ToDaemon};
 
-pub(crate) use session::locked;
-pub(crate) use session::{Found, Session};
+pub(crate) use session::{Found, Session, locked};
 #[cfg(test)]
 pub(crate) use {
     conversation::End,
@@ -104,12 +103,12 @@ impl Hub {
 
     /// The session of a place, when its daemon is connected.
     pub(crate) fn session(&self, place: &Place) -> Option<Arc<Session>> {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner).get(place).cloned()
+        locked(&self.sessions).get(place).cloned()
     }
 
     /// The sessions of a cluster, by node.
     pub(crate) fn live(&self, cluster: &str) -> Vec<Arc<Session>> {
-        let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        let sessions = locked(&self.sessions);
         sessions.iter().filter(|(place, _)| place.cluster == cluster).map(|(_, session)| Arc::clone(session)).collect()
     }
 
@@ -189,7 +188,7 @@ impl Hub {
     /// Closes the sessions that were opened with an enrolment token; answers with how many.
     pub(crate) fn revoke(&self, enrolment: &str) -> usize {
         locked(&self.revoked).insert(enrolment.to_owned());
-        let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        let sessions = locked(&self.sessions);
         let of_it: Vec<_> = sessions.values().filter(|session| session.enrolment() == enrolment).collect();
         for session in &of_it {
             session.close(revoked());
@@ -199,7 +198,7 @@ impl Hub {
 
     /// Puts a session in its place; answers with the older one that it displaces, or with itself when a newer one is there.
     fn register(&self, session: &Arc<Session>) -> Option<Arc<Session>> {
-        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sessions = locked(&self.sessions);
         if locked(&self.revoked).contains(session.enrolment()) {
             session.close(revoked());
         }
@@ -210,7 +209,7 @@ impl Hub {
     }
 
     pub(crate) fn remove(&self, session: &Session) {
-        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sessions = locked(&self.sessions);
         if sessions.get(session.place()).is_some_and(|current| current.epoch() == session.epoch()) {
             sessions.remove(session.place());
             locked(&self.left).insert(session.place().clone(), self.clock.mono());
@@ -219,7 +218,7 @@ impl Hub {
 
     /// Sends every daemon away, politely; they dial again by themselves.
     pub(crate) fn go_away(&self) {
-        let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        let sessions = locked(&self.sessions);
         for session in sessions.values() {
             let message = "the control plane stops or restarts".to_owned();
             session.close(Close { code: CloseCode::GoAway, message, retry_after_ms: None });

@@ -11,6 +11,7 @@ use super::outbox::{OUTBOX, Outgoing};
 use super::session::Session;
 use super::{Entry, Hub};
 use crate::control_plane::audit;
+use crate::control_plane::clock::milliseconds;
 use crate::control_plane::store::{Adopted, Adoption, Cluster, Fence, Instance, OpenSession, Phase, Place};
 use crate::wire::{Close, CloseCode, HEARTBEAT_INTERVAL, Hello, OpenItem, OpenPhase, ToDaemon, Welcome};
 
@@ -100,10 +101,6 @@ async fn enter<'a>(hub: &'a Hub, place: &Place, proven: bool) -> Result<Option<E
         let _ = timeout(LEAVING, session.finished().cancelled()).await; // whether it has gone is asked next
     }
     hub.enter(place).map(Some).map_err(|taken| taken.map_or(Duration::ZERO, |session| hub.silent(&session)))
-}
-
-fn milliseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// A row as a daemon gets it that is to answer for it.

@@ -9,7 +9,7 @@ use super::keys::KeySet;
 use super::token::{Expected, Refused, Verified, verify};
 use crate::control_plane::store::{Account, Trust};
 use crate::types::{Placement, Role};
-use crate::wire::{ClusterKeys, Hello};
+use crate::wire::Hello;
 
 /// What a daemon claims in its handshake.
 #[derive(Clone, Debug)]
@@ -123,7 +123,7 @@ pub(crate) fn after_hello(claim: &Claim, trust: Option<&Trust>, circumstances: &
 
 /// A proof against what is recorded.
 fn prove(claim: &Claim, trust: &Trust, circumstances: &Circumstances<'_>) -> Result<Verified, Refusal> {
-    let keys = KeySet::read(&ClusterKeys { issuer: trust.issuer.clone(), jwks: trust.jwks.clone() })?;
+    let keys = KeySet::read(&trust.keys())?;
     let role = claim.placement.role();
     let verified = check(claim, &keys, trust.accounts.get(&role), circumstances)?;
     if trust.accounts.contains_key(&role) {

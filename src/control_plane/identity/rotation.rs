@@ -52,7 +52,7 @@ impl Rotation {
             return Change::Refused(RotationRefused::Issuer(told.issuer.chars().take(128).collect()));
         }
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        let recorded = KeySet::read(&ClusterKeys { issuer: trust.issuer.clone(), jwks: trust.jwks.clone() });
+        let recorded = KeySet::read(&trust.keys());
         if recorded.as_ref() == Ok(&keys) {
             said.remove(place);
             return Change::None;

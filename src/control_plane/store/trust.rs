@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::Cluster;
 use crate::control_plane::tokens::TokenHash;
 use crate::types::Role;
+use crate::wire::ClusterKeys;
 
 /// Enrolment tokens that one cluster may have at a time: the one in use, and the one that takes over from it.
 pub(crate) const MAX_ENROLMENTS: usize = 2;
@@ -63,6 +64,13 @@ pub(crate) struct Trust {
     pub(crate) recorded_at: Timestamp,
     /// The ServiceAccount of each role that has shown a proof.
     pub(crate) accounts: BTreeMap<Role, Account>,
+}
+
+impl Trust {
+    /// The keys, as a daemon would tell them.
+    pub(crate) fn keys(&self) -> ClusterKeys {
+        ClusterKeys { issuer: self.issuer.clone(), jwks: self.jwks.clone() }
+    }
 }
 
 /// A cluster, found by one of its enrolment tokens.
