@@ -57,13 +57,12 @@ impl DaemonState {
             return;
         }
         let container = self.container_of(instance);
-        let over = match self.items.get(instance).map(|item| &item.phase) {
-            Some(Phase::Ended { .. } | Phase::Refused { .. }) => Some(LogEndReason::Gone),
-            Some(_) | None => None,
-        };
-        if container.is_none() && over.is_none() && !self.items.contains_key(instance) && self.is_synced() {
+        let item = self.items.get(instance);
+        if item.is_none() && container.is_none() {
             return self.confirm_absence(instance, out);
         }
+        let ended_item = item.is_some_and(|item| matches!(item.phase, Phase::Ended { .. } | Phase::Refused { .. }));
+        let over = ended_item.then_some(LogEndReason::Gone);
         let mut ended = Vec::new();
         for (&number, stream) in self.streams.iter_mut().filter(|(_, stream)| stream.instance == *instance) {
             match (&container, &mut stream.waiting) {
@@ -110,15 +109,16 @@ impl DaemonState {
 
     /// A list may come from a server that lags behind: that there is no object is said only after a consistent read.
     fn confirm_absence(&mut self, instance: &InstanceName, out: &mut Vec<Effect>) {
-        self.looks += 1;
-        let look = self.looks;
-        let waits = |stream: &&mut Stream| stream.instance == *instance && stream.waiting.is_some() && stream.looking.is_none();
-        let mut asked = false;
-        for stream in self.streams.values_mut().filter(waits) {
-            stream.looking = Some(look);
-            asked = true;
+        if !self.is_synced() {
+            return;
         }
-        if asked {
+        let look = self.looks + 1;
+        let unanswered = |stream: &&mut Stream| stream.instance == *instance && stream.looking.is_none() && stream.told != ContainerState::Gone;
+        for stream in self.streams.values_mut().filter(unanswered) {
+            stream.looking = Some(look);
+            self.looks = look;
+        }
+        if self.looks == look {
             out.push(Effect::Look { instance: instance.clone(), look, namespaces: self.policy.run_namespaces().to_vec() });
         }
     }
@@ -151,9 +151,16 @@ impl DaemonState {
         for number in streams {
             let Some(stream) = self.streams.get_mut(&number) else { continue };
             stream.looking = None;
-            if let (true, Some((offset, ..))) = (absent, &stream.waiting) {
-                out.push(log_end(number, LogEndReason::NotHeld, *offset));
-                self.streams.remove(&number);
+            match (absent, &stream.waiting) {
+                (false, _) => {}
+                (true, Some((offset, ..))) => {
+                    out.push(log_end(number, LogEndReason::NotHeld, *offset));
+                    self.streams.remove(&number);
+                }
+                (true, None) => {
+                    stream.told = ContainerState::Gone;
+                    out.push(Effect::Container { stream: number, state: ContainerState::Gone });
+                }
             }
         }
         if found.is_ok() {
@@ -164,7 +171,9 @@ impl DaemonState {
 
     /// The first list is complete: streams of objects that do not exist can be answered now.
     pub(super) fn retry_streams(&mut self, out: &mut Vec<Effect>) {
-        let waiting: Vec<InstanceName> = self.streams.values().filter(|s| s.waiting.is_some()).map(|s| s.instance.clone()).collect();
+        // What happens to an item's object comes as an event of its own.
+        let unknown = |stream: &&Stream| stream.looking.is_none() && !self.items.contains_key(&stream.instance);
+        let waiting: Vec<InstanceName> = self.streams.values().filter(unknown).map(|s| s.instance.clone()).collect();
         for instance in waiting {
             self.streams_of(&instance, out);
         }

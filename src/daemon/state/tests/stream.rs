@@ -93,6 +93,19 @@ fn a_pod_that_an_old_list_did_not_show_is_read_and_its_log_followed() {
 }
 
 #[test]
+fn a_finished_pod_that_is_removed_while_its_log_is_read_ends_the_reading() {
+    let (mut desk, case) = (Desk::new(), Case::new());
+    let pod = desk.pod(&case, finished(0));
+    desk.sync(&[&pod]);
+    desk.reconnect(vec![]);
+    follow(&mut desk, &case, 1);
+    let effects = desk.left(Binding::Bound, &pod);
+    let effects = desk.answer(&effects, Ok(None));
+    assert!(matches!(effects[..], [Effect::Container { stream: 1, state: ContainerState::Gone }]), "{effects:?}");
+    assert!(desk.pass(5).is_empty(), "told once");
+}
+
+#[test]
 fn a_pod_that_ended_without_a_container_has_an_empty_log() {
     let (mut desk, case) = (Desk::connected(), Case::new());
     desk.running(&case);
