@@ -19,7 +19,7 @@ use crate::dial::{self, Backoff, DialError, LinkError, Reader, Target, Url, Writ
 use crate::error::Chain;
 use crate::telemetry::{Condition, Health};
 use crate::types::Placement;
-use crate::wire::{self, Binary, Close, CloseCode, DaemonSession, Due, FromControlPlane, LogChunk, ToControlPlane};
+use crate::wire::{self, Binary, Close, CloseCode, DaemonSession, Due, FromControlPlane, LogChunk, ToControlPlane, Violation};
 
 /// Text messages under way to the socket. A welcome may ask for a report of each of a thousand open instances at once; a control plane that lets four
 /// thousand pile up takes nothing any more: the link is dropped, and what matters is sent again on the next.
@@ -118,6 +118,12 @@ enum Ended {
     Told(Close),
     /// It broke.
     Broke(String),
+}
+
+impl From<Violation> for Ended {
+    fn from(violation: Violation) -> Self {
+        Self::Broke(format!("the control plane does not keep to the protocol: {}", Chain(&violation)))
+    }
 }
 
 impl Link {
@@ -280,7 +286,7 @@ impl Link {
         let mut session = DaemonSession::new(Duration::ZERO);
         loop {
             let until = match session.due(start.elapsed()) {
-                Err(violation) => return Ended::Broke(format!("the control plane does not keep to the protocol: {}", Chain(&violation))),
+                Err(violation) => return violation.into(),
                 Ok(Due::Beat) => {
                     sender.send(ToControlPlane::Heartbeat {});
                     continue;
@@ -296,7 +302,7 @@ impl Link {
                 Ok(frame) => session.heard(frame, start.elapsed()),
             };
             let event = match heard {
-                Err(violation) => return Ended::Broke(format!("the control plane does not keep to the protocol: {}", Chain(&violation))),
+                Err(violation) => return violation.into(),
                 Ok(FromControlPlane::Nothing) => continue,
                 Ok(FromControlPlane::Unknown(kind)) => {
                     warn!(link, message_type = kind, "Passed over a message of an unknown type");

@@ -17,7 +17,7 @@ impl Version {
     /// Its websocket subprotocol.
     pub fn subprotocol(self) -> &'static str {
         match self {
-            Self::V1 => "nymph.v1",
+            Self::V1 => super::SUBPROTOCOL,
         }
     }
 }

@@ -89,11 +89,9 @@ impl Known {
     }
 }
 
-impl GoneNode {
-    /// Whether an object of this age can be the gone node's, and not its successor's.
-    fn owns(&self, created: Option<Timestamp>) -> bool {
-        self.successor.is_none_or(|successor| created.is_some_and(|created| created < successor))
-    }
+/// Whether an object of this age can be a gone node's, and not its successor's.
+fn is_of_the_gone(created: Option<Timestamp>, successor: Option<Timestamp>) -> bool {
+    successor.is_none_or(|successor| created.is_some_and(|created| created < successor))
 }
 
 impl DaemonState {
@@ -197,10 +195,7 @@ impl DaemonState {
     fn lose_own(&mut self, node: &NodeName, successor: Option<Timestamp>, out: &mut Vec<Effect>) {
         let held = self.items.iter().filter(|(_, item)| matches!(item.phase, Phase::Held { .. }) && !item.node_lost);
         let on_it = held.filter(|(name, item)| self.bound_to(name, item) == Some(node));
-        let older = |name: &InstanceName| {
-            let created = self.outbox.latest(name).and_then(|seen| seen.created_at);
-            successor.is_none_or(|successor| created.is_some_and(|created| created < successor))
-        };
+        let older = |name: &InstanceName| is_of_the_gone(self.outbox.latest(name).and_then(|seen| seen.created_at), successor);
         let lost: Vec<InstanceName> = on_it.map(|(name, _)| name.clone()).filter(older).collect();
         for instance in lost {
             if let Some(item) = self.items.get_mut(&instance) {
@@ -273,7 +268,7 @@ impl DaemonState {
             }
         }
         let named: BTreeSet<String> = remove.iter().map(|(_, remnant)| remnant.uid.clone()).collect();
-        remove.extend(found.left.into_iter().filter(|left| gone.owns(left.created) && !named.contains(&left.uid)).map(remnant));
+        remove.extend(found.left.into_iter().filter(|left| is_of_the_gone(left.created, gone.successor) && !named.contains(&left.uid)).map(remnant));
         if remove.is_empty() && gone.orphans.len() == ended.len() {
             gone.sweep_at = now.mono + SWEEP_EVERY;
         }

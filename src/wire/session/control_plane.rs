@@ -106,10 +106,10 @@ impl ControlPlaneSession {
     /// # Errors
     /// [`Violation::NoHello`] or [`Violation::Silent`].
     pub fn due(&mut self, now: Duration) -> Result<Due, Violation> {
-        match self.alive.due(now, || Violation::NoHello)? {
+        match (self.alive.due(now, || Violation::NoHello)?, self.alive.deadline) {
             // `welcome` is the first word: no beat before it.
-            Due::Beat if self.alive.deadline.is_some() => Ok(Due::Wait(self.alive.deadline.unwrap_or(now))),
-            due => Ok(due),
+            (Due::Beat, Some(deadline)) => Ok(Due::Wait(deadline)),
+            (due, _) => Ok(due),
         }
     }
 }
