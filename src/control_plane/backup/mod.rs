@@ -3,7 +3,7 @@
 //! The database is copied first and the logs after it. A row says how much of its log is on disk, and a log only grows: so what a
 //! row of the copy counts is in the segments that are read later, and exactly that much of them goes into the archive.
 
-mod tar;
+mod archive;
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::admin_socket;
 use super::logs::LogFiles;
 use super::store::{DATABASE, ExclusiveStore, StoreError, StoredLog};
-use tar::Tar;
+use archive::Archive;
 
 /// Folder of the logs, in the data folder and in the archive.
 pub(crate) const LOGS: &str = "logs";
@@ -165,16 +165,16 @@ impl Plan {
     /// When a file cannot be read, or `out` not written.
     pub(crate) fn write(self, out: &mut dyn Write) -> io::Result<BackedUp> {
         let owner = (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw());
-        let mut tar = Tar::new(out, owner, Timestamp::now().as_second().unsigned_abs());
-        tar.file(DATABASE, self.summary.database_bytes, File::open(&self.copy.0)?)?;
-        tar.folder(LOGS)?;
+        let mut archive = Archive::new(out, owner, Timestamp::now().as_second().unsigned_abs());
+        archive.file(DATABASE, self.summary.database_bytes, File::open(&self.copy.0)?)?;
+        archive.folder(LOGS)?;
         for (folder, pieces) in &self.logs {
-            tar.folder(folder)?;
+            archive.folder(folder)?;
             for Piece { name, path, bytes } in pieces.iter().filter(|piece| piece.bytes > 0) {
-                tar.file(name, *bytes, File::open(path)?)?;
+                archive.file(name, *bytes, File::open(path)?)?;
             }
         }
-        tar.finish()?;
+        archive.finish()?;
         Ok(self.summary)
     }
 }
