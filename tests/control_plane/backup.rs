@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::covers::covers;
 use crate::daemon::{Daemon, completed, running, seen};
+use crate::launched::launched;
 use crate::plane::Plane;
 
 async fn lakeshore(arguments: &[&str]) -> Output {
@@ -134,11 +135,7 @@ async fn a_restored_copy_starts_nothing_again_and_takes_over_what_came_after_it(
 #[tokio::test]
 async fn no_row_of_a_backup_counts_more_of_a_log_than_is_in_it() {
     let plane = Plane::start().await;
-    let token = plane.with_provider().await;
-    let mut daemon = Daemon::connect(&plane, &token, "node1").await;
-    let launched = plane.launch(json!({"script": ""}));
-    let envelope = daemon.create().await;
-    launched.await.expect("it ends").expect(202);
+    let (_, mut daemon, envelope) = launched(&plane).await;
     daemon.report(&envelope, 2, running()).await;
     let stream = daemon.followed().await.stream;
     let backups = async {

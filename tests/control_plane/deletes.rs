@@ -6,6 +6,7 @@ use serde_json::json;
 
 use crate::covers::covers;
 use crate::daemon::{Daemon, Incoming, seen};
+use crate::launched::{launch_created, launched};
 use crate::plane::Plane;
 
 fn path(id: &str) -> String {
@@ -16,11 +17,7 @@ fn path(id: &str) -> String {
 async fn a_deletion_shows_stopping_until_the_daemon_confirms_it() {
     covers!("S95");
     let plane = Plane::start().await;
-    let token = plane.with_provider().await;
-    let mut daemon = Daemon::connect(&plane, &token, "node1").await;
-    let launched = plane.launch(json!({"script": ""}));
-    let envelope = daemon.create().await;
-    launched.await.expect("it ends").expect(202);
+    let (_, mut daemon, envelope) = launched(&plane).await;
     let id = envelope.instance.as_str();
     plane.delete(&path(id)).await.expect(204);
     assert_eq!(daemon.cancelled().await, envelope.instance);
@@ -36,11 +33,7 @@ async fn a_deletion_shows_stopping_until_the_daemon_confirms_it() {
 #[tokio::test]
 async fn a_wish_of_a_time_when_the_daemon_was_away_is_told_when_it_is_back() {
     let plane = Plane::start().await;
-    let token = plane.with_provider().await;
-    let mut daemon = Daemon::connect(&plane, &token, "node1").await;
-    let launched = plane.launch(json!({"script": ""}));
-    let envelope = daemon.create().await;
-    launched.await.expect("it ends").expect(202);
+    let (token, daemon, envelope) = launched(&plane).await;
     drop(daemon);
     plane.delete(&path(envelope.instance.as_str())).await.expect(204);
     let daemon = Daemon::connect(&plane, &token, "node1").await;
@@ -108,9 +101,7 @@ async fn what_is_malformed_or_of_another_provider_is_not_found() {
     let kwargs = json!({"dispatch": "daemon", "cluster": "c1", "image": "a:1"});
     plane.post("/v1/namespaces/default/providers", json!({"name": "other", "launcher": "Kube", "kwargs": kwargs})).await.expect(201);
     let mut daemon = Daemon::connect(&plane, &token, "node1").await;
-    let launched = plane.launch(json!({"script": ""}));
-    let envelope = daemon.create().await;
-    launched.await.expect("it ends").expect(202);
+    let envelope = launch_created(&plane, &mut daemon).await;
     for bad in ["x", "lakeshore-0123456", "lakeshore-0123456G", "..%2f..%2fetc", "%00", "lakeshore-01234567%20"] {
         plane.delete(&path(bad)).await.expect_problem(404, "instance_not_found");
     }

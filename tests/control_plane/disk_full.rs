@@ -6,6 +6,7 @@ use std::process::Command;
 use serde_json::json;
 
 use crate::daemon::Daemon;
+use crate::launched::launched;
 use crate::plane::{Plane, skip};
 
 /// Puts the data folder on a file system of 48 MiB that only the server's process sees.
@@ -57,11 +58,7 @@ async fn launches_stop_before_the_disk_is_full_and_what_runs_goes_on() {
         return skip("a disk of its own needs the right to mount (root, or user namespaces)");
     }
     let plane = small(&["--min-free-bytes", "8388608"]).await;
-    let token = plane.with_provider().await;
-    let mut daemon = Daemon::connect(&plane, &token, "node1").await;
-    let launched = plane.launch(json!({"script": ""}));
-    let envelope = daemon.create().await;
-    launched.await.expect("it ends").expect(202);
+    let (_, mut daemon, envelope) = launched(&plane).await;
     plane.get("/readyz").await.expect(200);
     fill(&plane, 4 << 20);
     let refused = plane.launch(json!({"script": ""})).await.expect("it ends").expect_problem(507, "store_full");

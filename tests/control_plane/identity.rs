@@ -9,6 +9,7 @@ use serde_json::json;
 use crate::covers::covers;
 use crate::daemon::{Away, Daemon, completed, running, seen};
 use crate::issuer::Issuer;
+use crate::launched::launch_created;
 use crate::plane::Plane;
 use crate::proof::{Shown, URL, audited, keys, listed, now};
 
@@ -284,9 +285,7 @@ async fn what_is_recorded_outlives_the_process() {
     plane.run();
     Shown { identity: None, ..Shown::on(&issuer, &token, "node1") }.refused(&plane, "the enrolment token alone").await;
     let mut daemon = Shown { keys: None, ..Shown::on(&issuer, &token, "node1") }.connect(&plane).await;
-    let launched = plane.launch(json!({"script": ""}));
-    let envelope = daemon.create().await;
-    launched.await.expect("it ends").expect(202);
+    let envelope = launch_created(&plane, &mut daemon).await;
     daemon.report(&envelope, 2, seen(State::Stopped, Reason::Lost)).await;
 }
 

@@ -8,6 +8,7 @@ use serde_json::json;
 
 use crate::covers::covers;
 use crate::daemon::{Daemon, completed, resume_at, running, seen};
+use crate::launched::launch_created;
 use crate::plane::{Plane, STUCK};
 
 fn path(envelope: &DispatchEnvelope, query: &str) -> String {
@@ -20,9 +21,7 @@ fn noise(length: usize) -> Vec<u8> {
 }
 
 async fn running_instance(plane: &Plane, daemon: &mut Daemon) -> DispatchEnvelope {
-    let launched = plane.launch(json!({"script": ""}));
-    let envelope = daemon.create().await;
-    launched.await.expect("it ends").expect(202);
+    let envelope = launch_created(plane, daemon).await;
     let epoch = daemon.welcome.epoch;
     daemon.say_report(&envelope, 2, epoch, running()).await;
     envelope
@@ -185,9 +184,7 @@ async fn a_follow_ends_when_no_log_can_come() {
     let token = plane.with_provider().await;
     let mut daemon = Daemon::connect(&plane, &token, "node1").await;
     // Never started: no log will come.
-    let launched = plane.launch(json!({"script": ""}));
-    let envelope = daemon.create().await;
-    launched.await.expect("it ends").expect(202);
+    let envelope = launch_created(&plane, &mut daemon).await;
     let following = plane.request(Method::GET, &path(&envelope, "?follow=true")).send().await.expect("it answers");
     daemon.report(&envelope, 2, seen(State::Stopped, Reason::InvalidImage)).await;
     assert_eq!(following.bytes().await.expect("it ends"), "");

@@ -7,6 +7,7 @@ mod covers;
 mod daemon;
 #[path = "../support/issuer.rs"]
 mod issuer;
+mod launched;
 mod plane;
 mod proof;
 

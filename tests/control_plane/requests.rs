@@ -5,6 +5,7 @@ use serde_json::json;
 
 use crate::covers::covers;
 use crate::daemon::{Daemon, completed, running};
+use crate::launched::launched;
 use crate::plane::Plane;
 
 #[tokio::test]
@@ -102,11 +103,7 @@ async fn a_script_of_the_longest_length_arrives_whole() {
 async fn a_wait_ends_when_the_state_is_reached_or_passed_or_the_time_is_over() {
     covers!("S106");
     let plane = Plane::start().await;
-    let token = plane.with_provider().await;
-    let mut daemon = Daemon::connect(&plane, &token, "node1").await;
-    let launched = plane.launch(json!({"script": ""}));
-    let envelope = daemon.create().await;
-    launched.await.expect("it ends").expect(202);
+    let (_, mut daemon, envelope) = launched(&plane).await;
     let path = format!("/v1/namespaces/default/instances/{}", envelope.instance);
     let over = plane.get(&format!("{path}?wait=stopped&timeoutSeconds=0")).await.expect(200).body;
     assert_eq!(over["state"], "starting");

@@ -6,6 +6,7 @@ use serde_json::json;
 
 use crate::covers::covers;
 use crate::daemon::{Daemon, completed, created, launch, running, seen};
+use crate::launched::launched;
 use crate::plane::Plane;
 
 #[tokio::test]
@@ -62,11 +63,7 @@ async fn what_was_acknowledged_to_a_daemon_is_on_disk_when_the_server_is_killed_
 #[tokio::test]
 async fn a_wish_to_delete_survives_a_kill() {
     let mut plane = Plane::start().await;
-    let token = plane.with_provider().await;
-    let mut daemon = Daemon::connect(&plane, &token, "node1").await;
-    let launched = plane.launch(json!({"script": ""}));
-    let envelope = daemon.create().await;
-    launched.await.expect("it ends").expect(202);
+    let (token, _daemon, envelope) = launched(&plane).await;
     let path = format!("/v1/namespaces/default/providers/demo/instances/{}", envelope.instance);
     plane.delete(&path).await.expect(204);
     plane.kill();

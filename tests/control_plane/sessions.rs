@@ -7,6 +7,7 @@ use tokio_tungstenite::tungstenite::Message;
 
 use crate::covers::covers;
 use crate::daemon::{Daemon, Incoming, completed, created, facts, handshake, hello, rejection, running, seen, upgrade};
+use crate::launched::launched;
 use crate::plane::Plane;
 
 #[tokio::test]
@@ -105,11 +106,7 @@ async fn a_daemon_that_dies_without_a_goodbye_breaks_no_rule() {
 async fn a_report_that_would_leave_no_number_for_the_end_or_no_room_in_welcome_ends_the_session() {
     covers!("S127");
     let plane = Plane::start().await;
-    let token = plane.with_provider().await;
-    let mut daemon = Daemon::connect(&plane, &token, "node1").await;
-    let launched = plane.launch(json!({"script": ""}));
-    let envelope = daemon.create().await;
-    launched.await.expect("it ends").expect(202);
+    let (token, mut daemon, envelope) = launched(&plane).await;
     let long = nymph::types::Observation { uid: Some("u".repeat(100_000)), ..running() };
     for (seq, observation) in [(u64::MAX, running()), (1 << 62, running()), (2, long)] {
         daemon.say_report(&envelope, seq, daemon.welcome.epoch, observation).await;
@@ -123,11 +120,7 @@ async fn a_report_that_would_leave_no_number_for_the_end_or_no_room_in_welcome_e
 #[tokio::test]
 async fn states_never_go_back_and_the_last_is_final() {
     let plane = Plane::start().await;
-    let token = plane.with_provider().await;
-    let mut daemon = Daemon::connect(&plane, &token, "node1").await;
-    let launched = plane.launch(json!({"script": ""}));
-    let envelope = daemon.create().await;
-    launched.await.expect("it ends").expect(202);
+    let (_, mut daemon, envelope) = launched(&plane).await;
     let failed = nymph::types::Observation { exit_code: Some(3), ..seen(State::Stopped, Reason::ExitCode) };
     for (seq, observation, state) in [
         (2, running(), "running"),
@@ -199,11 +192,7 @@ async fn what_was_accepted_in_an_earlier_session_is_not_acknowledged_again() {
 #[tokio::test]
 async fn a_daemon_that_is_away_for_long_makes_its_instances_unknown_and_back() {
     let plane = Plane::start_with(&["--stale-after", "1ms"]).await;
-    let token = plane.with_provider().await;
-    let mut daemon = Daemon::connect(&plane, &token, "node1").await;
-    let launched = plane.launch(json!({"script": ""}));
-    let envelope = daemon.create().await;
-    launched.await.expect("it ends").expect(202);
+    let (token, mut daemon, envelope) = launched(&plane).await;
     daemon.report(&envelope, 2, running()).await;
     drop(daemon);
     let row = plane.until(envelope.instance.as_str(), |row| row["state"] == "unknown").await;
