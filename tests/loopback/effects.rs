@@ -7,7 +7,8 @@ use k8s_openapi::api::core::v1::Pod;
 
 use super::api::{Created, at_version, matches};
 use super::daemon::{Follow, Watch};
-use super::world::{End, Step, World};
+use super::links::End;
+use super::world::{Step, World};
 use crate::apply::DeleteOutcome;
 use crate::audit::{Fact, Object, Subject};
 use crate::daemon::{ContainerState, Creation, Effect, Event, Unread};

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::world::{End, Step, World};
+use super::links::End;
+use super::world::{Step, World};
 use crate::daemon::Event;
 use crate::wire::Frame;
 

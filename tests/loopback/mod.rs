@@ -11,6 +11,7 @@ mod daemon;
 mod effects;
 mod faults;
 mod kubelet;
+mod links;
 mod plane;
 mod rng;
 mod world;

@@ -8,13 +8,14 @@ use jiff::{SignedDuration, Timestamp};
 use super::api::Api;
 use super::caller::{Caller, CallerStep};
 use super::daemon::Daemon;
-use super::plane::{Plane, Turn, now};
+use super::links::{End, Link};
+use super::plane::{Plane, now};
 use super::rng::Rng;
 use crate::audit::Fact;
 use crate::control_plane::store::{Cluster, ExclusiveStore, NewEnrolment, Provider, SqliteStore, Store, Write};
 use crate::control_plane::tokens::TokenHash;
 use crate::daemon::{Event, Now};
-use crate::types::{NodeName, Placement};
+use crate::types::NodeName;
 use crate::watch::Scope;
 use crate::wire::Frame;
 
@@ -25,13 +26,6 @@ pub(super) const INSTALL: &str = "c1-00000000";
 pub(super) const RUNS: &str = "runs";
 /// How often a daemon looks at its deadlines; coarser than the real half second, for speed.
 const TICK: Duration = Duration::from_secs(2);
-
-/// Which end of a link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
-    Daemon,
-    Plane,
-}
 
 /// A step on the agenda.
 #[derive(Debug)]
@@ -93,19 +87,6 @@ pub(super) enum Step {
     PlaneUp,
 }
 
-/// A connection: who has it, and when the last frame of each direction arrives, since a connection keeps its order.
-#[derive(Clone, Debug)]
-pub(super) struct Link {
-    pub(super) node: usize,
-    pub(super) daemon: u64,
-    pub(super) plane: u64,
-    up: Duration,
-    down: Duration,
-    /// Nothing passes any more, and nobody is told: a peer that is gone without a word.
-    pub(super) silent: bool,
-    pub(super) cut: bool,
-}
-
 /// The whole of it.
 pub(super) struct World {
     pub(super) seed: u64,
@@ -114,7 +95,7 @@ pub(super) struct World {
     /// What the wall clock was set by, in seconds.
     pub(super) skew: i64,
     agenda: BTreeMap<(Duration, u64), Step>,
-    order: u64,
+    pub(super) order: u64,
     pub(super) api: Api,
     /// The API server answers nothing until then.
     pub(super) api_down: Duration,
@@ -367,201 +348,6 @@ impl World {
                     std::io::Write::write_all(&mut file, &garbage[..garbage.len().min(100)]).expect("room for a few bytes");
                 }
             }
-        }
-    }
-
-    fn dial(&mut self, node: usize, process: u64) {
-        if !self.is_process(node, process) || self.daemons[node].as_ref().is_some_and(|daemon| daemon.link.is_some()) {
-            return;
-        }
-        if self.partitioned[node] > self.now || self.plane.is_none() {
-            return self.dial_later(node);
-        }
-        let (id, now) = (self.order + 1, self.now);
-        self.order += 1;
-        let Some(plane) = &mut self.plane else { return };
-        plane.connected(id, Placement::Node(self.nodes[node].clone()), now);
-        let plane = plane.process;
-        self.links.insert(id, Link { node, daemon: process, plane, up: now, down: now, silent: false, cut: false });
-        if let Some(daemon) = &mut self.daemons[node] {
-            daemon.link = Some(id);
-            daemon.session = crate::wire::DaemonSession::new(now.saturating_sub(daemon.started));
-        }
-        self.tell(|| format!("daemon {node} is connected by link {id}"));
-        self.after(Duration::from_secs(5), Step::Due { link: id, end: End::Daemon });
-        self.after(Duration::from_secs(5), Step::Due { link: id, end: End::Plane });
-        self.handle(node, Event::LinkUp { link: id });
-    }
-
-    /// Exponential with full jitter, as the real one.
-    pub(super) fn dial_later(&mut self, node: usize) {
-        let Some(daemon) = &mut self.daemons[node] else { return };
-        daemon.failures = (daemon.failures + 1).min(6);
-        let (ceiling, process) = ((500u64 << daemon.failures).min(30_000), daemon.process);
-        let pause = Duration::from_millis(1 + self.rng.below(ceiling));
-        self.after(pause, Step::Dial { node, process });
-    }
-
-    fn due(&mut self, link: u64, end: End) {
-        let Some(Link { node, daemon: process, cut: false, .. }) = self.links.get(&link).cloned() else { return };
-        let now = self.now;
-        let verdict = match end {
-            End::Daemon => {
-                let Some(daemon) = self.daemons[node].as_mut().filter(|daemon| daemon.process == process && daemon.link == Some(link)) else {
-                    return;
-                };
-                daemon.session.due(now.saturating_sub(daemon.started))
-            }
-            End::Plane => {
-                let Some(talk) = self.plane.as_mut().and_then(|plane| plane.talk(link)) else { return };
-                talk.machine.due(now.saturating_sub(talk.started))
-            }
-        };
-        match (verdict, end) {
-            (Err(_), End::Daemon) => return self.link_broken(link, End::Daemon),
-            (Err(_), End::Plane) => return self.link_broken(link, End::Plane),
-            (Ok(crate::wire::Due::Wait(_)), _) => {}
-            (Ok(crate::wire::Due::Beat), End::Daemon) => {
-                let beat = crate::wire::encode_text(&crate::wire::ToControlPlane::Heartbeat {}).expect("it fits");
-                self.transmit(link, End::Plane, Frame::Text(beat));
-            }
-            (Ok(crate::wire::Due::Beat), End::Plane) => {
-                if let Some(plane) = &mut self.plane {
-                    plane.beat(link);
-                }
-            }
-        }
-        self.after(Duration::from_secs(5), Step::Due { link, end });
-    }
-
-    /// Puts a frame on its way to `end`. A connection keeps its order, loses nothing and doubles nothing, but for what the faults do to it.
-    pub(super) fn transmit(&mut self, link: u64, end: End, frame: Frame) {
-        let delay = self.rng.delay(1, 400);
-        let copies = self.copies(&frame);
-        let shuffled = !self.calm && self.rng.chance(4);
-        let Some(Link { node, silent, cut: false, .. }) = self.links.get(&link).cloned() else { return };
-        if silent || self.partitioned[node] > self.now {
-            return;
-        }
-        let now = self.now;
-        let last = match (end, self.links.get_mut(&link)) {
-            (End::Daemon, Some(link)) => &mut link.down,
-            (End::Plane, Some(link)) => &mut link.up,
-            (_, None) => return,
-        };
-        let at = if shuffled { now + delay } else { (*last).max(now + delay) };
-        *last = at.max(*last);
-        for copy in 0..copies {
-            self.after(at - now + Duration::from_millis(copy * 37), Step::Arrive { link, end, frame: frame.clone() });
-        }
-    }
-
-    fn arrive(&mut self, link: u64, end: End, frame: Frame) {
-        let Some(Link { node, daemon: process, plane, cut, silent, .. }) = self.links.get(&link).cloned() else { return };
-        if silent || (cut && end == End::Plane) {
-            return;
-        }
-        match end {
-            End::Plane => {
-                let now = self.now;
-                if let Some(host) = self.plane.as_mut().filter(|host| host.process == plane) {
-                    host.heard(link, frame, now);
-                }
-            }
-            End::Daemon => {
-                let now = self.now;
-                let Some(daemon) = self.daemons[node].as_mut().filter(|daemon| daemon.process == process && daemon.link == Some(link)) else {
-                    return;
-                };
-                let heard = daemon.session.heard(frame, now.saturating_sub(daemon.started));
-                self.heard(node, link, heard);
-            }
-        }
-    }
-
-    fn heard(&mut self, node: usize, link: u64, heard: Result<crate::wire::FromControlPlane, crate::wire::Violation>) {
-        use crate::wire::FromControlPlane as From;
-        match heard {
-            Ok(From::Nothing | From::Unknown(_)) => {}
-            Ok(From::Message(message)) => {
-                self.tell(|| format!("daemon {node} hears {}", brief(&*message)));
-                if let (Some(daemon), crate::wire::ToDaemon::Welcome(_)) = (&mut self.daemons[node], &*message) {
-                    daemon.failures = 0;
-                }
-                self.handle(node, Event::Message { link, message });
-            }
-            Ok(From::Dispatch(envelope, body)) => {
-                self.tell(|| format!("daemon {node} is offered {} attempt {}", envelope.instance, envelope.attempt));
-                self.handle(node, Event::Offered { link, envelope, body });
-            }
-            Ok(From::Close(close)) => {
-                self.tell(|| format!("daemon {node} is told to go: {}", close.message));
-                // The real one waits as long when a newer session took over.
-                if close.code == crate::wire::CloseCode::Displaced
-                    && let Some(daemon) = &mut self.daemons[node]
-                {
-                    daemon.failures = 6;
-                }
-                self.link_broken(link, End::Daemon);
-                self.cut(link, End::Plane);
-            }
-            Err(_) => {
-                self.link_broken(link, End::Daemon);
-                self.cut(link, End::Plane);
-            }
-        }
-    }
-
-    /// Ends a connection; `end` learns of it later, or only by silence.
-    pub(super) fn cut(&mut self, link: u64, end: End) {
-        let Some(known) = self.links.get_mut(&link) else { return };
-        known.cut = true;
-        if self.calm || self.rng.chance(800) {
-            let delay = self.rng.delay(1, 3_000);
-            self.after(delay, Step::Broken { link, end });
-        } else if let Some(known) = self.links.get_mut(&link) {
-            known.cut = false;
-            known.silent = true; // only the missing heartbeats tell
-        }
-    }
-
-    fn link_broken(&mut self, link: u64, end: End) {
-        let Some(Link { node, daemon: process, plane, .. }) = self.links.get(&link).cloned() else { return };
-        match end {
-            End::Plane => {
-                if let Some(host) = self.plane.as_mut().filter(|host| host.process == plane) {
-                    host.broken(link);
-                }
-            }
-            End::Daemon => {
-                let Some(daemon) = self.daemons[node].as_mut().filter(|daemon| daemon.process == process && daemon.link == Some(link)) else {
-                    return;
-                };
-                daemon.link = None;
-                daemon.follows.clear();
-                self.tell(|| format!("daemon {node} loses link {link}"));
-                self.handle(node, Event::LinkDown { link });
-                self.dial_later(node);
-            }
-        }
-    }
-
-    /// Lets the control plane do what it can, and sends what it says.
-    fn serve(&mut self) {
-        let Some(plane) = &mut self.plane else { return };
-        let Turn { frames, closed } = plane.turn();
-        let dead = plane.is_dead();
-        for (link, frame) in frames {
-            // A process that died in this turn may have written nothing of it.
-            if !dead || self.rng.chance(500) {
-                self.transmit(link, End::Daemon, frame);
-            }
-        }
-        if dead {
-            return self.plane_down();
-        }
-        for link in closed {
-            self.cut(link, End::Daemon);
         }
     }
 
