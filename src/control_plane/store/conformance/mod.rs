@@ -331,7 +331,9 @@ pub(super) async fn a_wish_to_delete_is_kept_until_it_is_confirmed(store: &dyn S
     assert_eq!(store.unconfirmed_deletions(place("node1")).await.expect("it is read"), std::slice::from_ref(&created.name));
     let (fence, opened) = session(store, "node1").await;
     assert!(opened.open[0].delete_requested);
-    store.report(fence, report(2, 1, 2, State::Stopped, Reason::DeletedByRequest)).await.expect("it is stored");
+    // Its daemon was away while another one of its node carried the wish out.
+    store.report(fence, report(2, 1, 2, State::Stopped, Reason::DeletedByOther)).await.expect("it is stored");
+    assert_eq!(row(store, 2).await.seen.reason, Reason::DeletedByRequest, "nobody but the caller wanted it gone");
     assert!(store.unconfirmed_deletions(place("node1")).await.expect("it is read").is_empty());
     assert_eq!(delete(created.name.clone()).await.expect("it is read"), Deletion::AlreadyEnded);
     let elsewhere = store.request_delete("default".into(), "other".into(), created.name, now()).await.expect("it is read");

@@ -1,5 +1,6 @@
 //! The life of a dispatch: queued → accepted → created → ended, each step one transaction that the caller commits.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
@@ -261,12 +262,8 @@ pub(super) fn report(connection: &Connection, fence: &Fence, report: &Report) ->
             let sql = "UPDATE dispatches SET report_seq = ?2 WHERE dispatch_id = ?1";
             connection.execute(sql, params![report.dispatch_id.as_str(), to_integer(report.seq)])?;
         } else {
-            let lost = !row.delete_requested && report.observation.reason == Reason::DeletedByOther && gone::is_orphan(connection, &row)?;
-            if lost {
-                take(connection, &row, &lost_with_node(report))?;
-            } else {
-                take(connection, &row, report)?;
-            }
+            let report = attributed(connection, &row, report)?;
+            take(connection, &row, &report)?;
         }
         if orphan {
             // Whatever of its log had not come is on a node that is gone.
@@ -277,10 +274,20 @@ pub(super) fn report(connection: &Connection, fence: &Fence, report: &Report) ->
     Ok(of_dispatch(connection, &report.dispatch_id)?.map_or(Reported::Foreign, |row| Reported::Stored(Box::new(row))))
 }
 
-/// A node's daemon that still ran saw what the cluster's removed since the node is gone: nobody else deleted it.
-fn lost_with_node(report: &Report) -> Report {
-    let observation = Observation { reason: Reason::NodeLost, message: "its node is gone".into(), ..report.observation.clone() };
-    Report { observation, ..report.clone() }
+/// A daemon that says "somebody else" may not have heard who: while it was away, its successor was told of a caller's request, or the
+/// cluster's daemon removed what a gone node held.
+fn attributed<'r>(connection: &Connection, row: &Instance, report: &'r Report) -> rusqlite::Result<Cow<'r, Report>> {
+    if report.observation.reason != Reason::DeletedByOther {
+        return Ok(Cow::Borrowed(report));
+    }
+    let (reason, message) = match report.observation.state {
+        State::Stopped if row.delete_requested => (Reason::DeletedByRequest, "deleted as asked"),
+        _ if row.delete_requested => (Reason::DeletedByRequest, "it is being deleted as asked"),
+        _ if gone::is_orphan(connection, row)? => (Reason::NodeLost, "its node is gone"),
+        _ => return Ok(Cow::Borrowed(report)),
+    };
+    let observation = Observation { reason, message: message.into(), ..report.observation.clone() };
+    Ok(Cow::Owned(Report { observation, ..report.clone() }))
 }
 
 /// Whether a session of `place` may report on another place's dispatch: the cluster's on one whose node is gone.
