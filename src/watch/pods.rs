@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
-use kube::runtime::WatchStreamExt;
-use kube::runtime::watcher::{self, watcher};
+use kube::runtime::utils::Backoff;
+use kube::runtime::watcher::{self, DefaultBackoff, watcher};
 use kube::{Api, Client};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -68,18 +68,24 @@ pub async fn follow(client: Client, placement: Placement, scope: Scope, events: 
     };
     let labels = format!("{LABEL_NODE}={}", placement.label());
     let config = watcher::Config::default().labels(&labels).fields(&fields).timeout(WATCH_TIMEOUT);
+    // Not kube's own `default_backoff`: that takes the beginning of each list for a success, and so asks a server that refuses lists once a second.
+    let mut pauses = DefaultBackoff::default();
     loop {
         let mut gone = 0;
-        let mut stream = watcher(pods.clone(), config.clone()).default_backoff().boxed();
+        let mut stream = watcher(pods.clone(), config.clone()).boxed();
         while gone < MAX_GONE {
             let next = tokio::select! {
                 () = cancel.cancelled() => return,
                 next = stream.next() => next,
             };
+            let mut pause = None;
             let seen = match next {
                 None => break,
                 Some(Ok(event)) => {
                     gone = 0;
+                    if !matches!(event, watcher::Event::Init) {
+                        pauses.reset();
+                    }
                     match event {
                         watcher::Event::Init => Seen::Relisting,
                         watcher::Event::InitApply(pod) => Seen::Listed(Box::new(pod)),
@@ -92,12 +98,18 @@ pub async fn follow(client: Client, placement: Placement, scope: Scope, events: 
                     if matches!(&error, watcher::Error::WatchStartFailed(kube::Error::Api(status)) if status.code == 410) {
                         gone += 1;
                     }
+                    pause = pauses.next();
                     Seen::Failing(Chain(&error).to_string())
                 }
             };
             tokio::select! {
                 () = cancel.cancelled() => return,
                 sent = events.send((scope.clone(), seen)) => if sent.is_err() { return },
+            }
+            if let Some(pause) = pause
+                && cancel.run_until_cancelled(tokio::time::sleep(pause)).await.is_none()
+            {
+                return;
             }
         }
         // A stream that ends or is dropped starts over with a list; never in a tight loop.

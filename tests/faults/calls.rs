@@ -27,8 +27,9 @@ fn a_create_that_never_returns_stands_in_nobodys_way_and_its_deadline_fires() {
     measured("five launches beside a call that never returns", Duration::from_secs(10), began.elapsed());
     assert_eq!(rig.probe("/healthz").map(|(status, _)| status), Some(200));
     assert_eq!(stuck.join().expect("the control plane runs").body["instanceId"], id.as_str());
-    // The server never got that POST: after its deadline of 10 s it is read back and sent again.
-    rig.assert_made_once(&id);
+    // The server never got that POST, which nobody but it can know: after its deadline of 10 s it is read back, and never sent again.
+    rig.assert_lost(&id, 0);
+    assert_eq!(posts(&rig, &id), 1);
     shown(15, "P", 1);
 }
 
@@ -68,6 +69,11 @@ fn times(rig: &Rig, verb: &str) -> BTreeMap<String, Vec<Duration>> {
         times.entry(call.name.clone()).or_default().push(call.at);
     }
     times
+}
+
+/// How often the object was asked for.
+fn posts(rig: &Rig, id: &str) -> usize {
+    times(rig, "create").get(id).map_or(0, Vec::len)
 }
 
 /// Sizes of the window that the daemon said it shrank to.
@@ -121,14 +127,17 @@ fn a_server_that_fails_is_asked_in_growing_pauses_and_all_is_made_in_the_end() {
     assert!(most <= 12, "a busy loop: one Pod was read {most} times in 6 s");
     let windows = windows(&rig);
     assert!(windows.last().is_some_and(|last| *last <= 4), "the window did not shrink: {windows:?}");
-    // A POST that the server may or may not have carried out is read back, never taken for a no.
+    // A POST that the server may or may not have carried out is read back, never taken for a no and never sent again.
     rig.api.hook(|_| Verdict::Pass);
     let trap = rig.api.trap(|call| call.before("create", "pods"));
     let launch = rig.launching("post");
     let id = trap.sprung("the POST").name;
     trap.release(Verdict::Status(503));
     assert_eq!(launch.join().expect("the control plane runs").body["instanceId"], id.as_str());
-    rig.assert_made_once(&id);
+    rig.assert_lost(&id, 0);
+    assert_eq!(posts(&rig, &id), 1);
+    let said = rig.instance(&id)["message"].to_string();
+    assert!(said.contains("503"), "why is said: {said}");
     shown(16, "K", 13);
 }
 
