@@ -3,6 +3,7 @@
 //! None of the evidence is the word of the code under test, but for the end that the caller was told, which is what is judged.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::time::Duration;
 
 /// Exit code of what the kubelet had to kill, because its Pod was deleted.
@@ -48,8 +49,8 @@ pub(crate) struct Evidence {
     pub(crate) accepted: BTreeMap<String, Duration>,
     /// When a report of the object was first acknowledged, by instance: from then on it was seen.
     pub(crate) seen: BTreeMap<String, Duration>,
-    /// When the daemon was killed.
-    pub(crate) daemon_kills: Vec<Duration>,
+    /// From the kill of a daemon to the start of the next, when all it had said has passed.
+    pub(crate) daemon_kills: Vec<Range<Duration>>,
     /// A kill later than this after `accepted` found the object made.
     pub(crate) prompt: Duration,
 }
@@ -153,7 +154,7 @@ impl Evidence {
     /// Right only where the daemon was killed between `accepted` and its POST.
     fn lost_before_creation(&self, dispatch: &str) -> Result<(), String> {
         let accepted = *self.accepted.get(dispatch).ok_or("it was never accepted")?;
-        let killed = self.daemon_kills.iter().any(|kill| (accepted..accepted + self.prompt).contains(kill));
+        let killed = self.daemon_kills.iter().any(|kill| accepted <= kill.end && kill.start < accepted + self.prompt);
         if killed { Ok(()) } else { Err(format!("no daemon was killed within {:?} of its acceptance at {accepted:?}", self.prompt)) }
     }
 
@@ -238,13 +239,16 @@ mod tests {
         let mut never_made = ended(evidence(), "lost", None);
         never_made.creates.clear();
         assert_eq!(never_made.judge().wrong.len(), 1, "nobody was killed");
-        never_made.daemon_kills = vec![at(0), at(60)];
+        never_made.daemon_kills = vec![at(0)..at(0), at(60)..at(61)];
         assert_eq!(never_made.judge().wrong.len(), 1, "nobody was killed in between");
-        never_made.daemon_kills.push(at(2));
-        assert!(never_made.judge().is_clean());
+        for kill in [at(2)..at(3), at(0)..at(1)] {
+            never_made.daemon_kills.push(kill);
+            assert!(never_made.judge().is_clean());
+            never_made.daemon_kills.pop();
+        }
 
         let mut made = ended(evidence(), "lost", None);
-        made.daemon_kills = vec![at(2)];
+        made.daemon_kills = vec![at(2)..at(3)];
         assert_eq!(made.judge().wrong.len(), 1, "it exists");
         made.deleted.insert("i".into(), at(3));
         assert_eq!(made.judge().wrong.len(), 1, "it had been seen");

@@ -1,6 +1,7 @@
 //! What the parts of the test note while it runs.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -30,7 +31,7 @@ pub(crate) struct Notes {
     pub(crate) seen: BTreeMap<String, Duration>,
     /// Sequence of the first report on a connection of an instance that names its object's UID.
     reported: BTreeMap<(u64, String), u64>,
-    pub(crate) daemon_kills: Vec<Duration>,
+    pub(crate) daemon_kills: Vec<Range<Duration>>,
 }
 
 impl Ledger {
@@ -45,6 +46,14 @@ impl Ledger {
 
     pub(crate) fn notes(&self) -> MutexGuard<'_, Notes> {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whatever a killed daemon had said has passed when the next one begins.
+    pub(crate) fn daemon_starts(&self) {
+        let now = self.now();
+        if let Some(kill) = self.notes().daemon_kills.last_mut() {
+            kill.end = now;
+        }
     }
 
     /// Notes a message that goes on.

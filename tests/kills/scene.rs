@@ -165,7 +165,7 @@ impl Scene {
     fn kill(&mut self, kind: Kind) {
         if kind.has_daemon() {
             let now = self.ledger.now();
-            self.ledger.notes().daemon_kills.push(now);
+            self.ledger.notes().daemon_kills.push(now..now);
             self.world.kill_daemon();
         }
         if kind.has_control_plane() {
@@ -195,6 +195,7 @@ impl Scene {
             self.world.start_server();
         }
         if kind.has_daemon() {
+            self.ledger.daemon_starts();
             let token = self.world.path("token");
             self.world.start_daemon_with(&self.ws.url(), &token);
         }

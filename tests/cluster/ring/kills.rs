@@ -86,7 +86,7 @@ fn kill(kind: Kind, node: &str, ledger: &Ledger) {
     std::thread::scope(|scope| {
         if kind.has_daemon() {
             let now = ledger.now();
-            ledger.notes().daemon_kills.push(now);
+            ledger.notes().daemon_kills.push(now..now);
             scope.spawn(|| kill_container("nymph-system", DAEMON, Some(node)));
         }
         if kind.has_control_plane() {
