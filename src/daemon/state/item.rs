@@ -62,6 +62,8 @@ pub(super) struct Look {
 pub(super) enum Phase {
     /// Offered; the read that comes before everything else is under way.
     Looking { offer: Result<Box<Dispatch>, Rejection>, accepted_before: bool },
+    /// It is not there, and is accepted when fewer are being made.
+    Waiting { offer: Result<Box<Dispatch>, Rejection> },
     /// `accepted` is sent or about to be; nothing may be created before it is acknowledged.
     Accepted {
         rendered: Arc<Rendered>,
@@ -120,7 +122,8 @@ impl Item {
 
     /// Whether work may still come of it that a drain should wait for.
     pub(super) fn is_being_made(&self) -> bool {
-        matches!(self.phase, Phase::Looking { .. } | Phase::Accepted { .. } | Phase::Creating { .. } | Phase::ReadingBack { .. })
+        let phase = &self.phase;
+        matches!(phase, Phase::Looking { .. } | Phase::Waiting { .. } | Phase::Accepted { .. } | Phase::Creating { .. } | Phase::ReadingBack { .. })
     }
 
     /// Whether what it waits for is a read.

@@ -6,8 +6,8 @@
 //! offered ─► Looking ─┬ ours ────────────────────────────────► Held ─► Confirming ─► Ended
 //!                     ├ another's ─► rejected                    ▲
 //!                     └ absent ─┬ accepted before ─► Doubtful ───┤ ─► Ended (lost)
-//!                               └ policy ─► Accepted ─ack► Creating ─► Held
-//!                                    └ rejected              └ not known ─► ReadingBack
+//!                               └ Waiting ─► policy ─► Accepted ─ack► Creating ─► Held
+//!                                              └ rejected              └ not known ─► ReadingBack
 //! open at welcome ─► Rejoining | Doubtful | Held
 //! ```
 //!
@@ -17,6 +17,7 @@
 //! | `held.rs` | what `hello` lists |
 //! | `session.rs` | link, hello, welcome, messages |
 //! | `offer.rs` | from the offer to the object |
+//! | `turns.rs` | how many may be accepted before their objects exist |
 //! | `object.rs` | watches, observations, deletion, the end |
 //! | `settled.rs` | which dispatches have ended, so that none is done twice |
 //! | `nodes.rs` | role `cluster`: nodes that are gone, and what is left of them |
@@ -32,8 +33,9 @@ mod settled;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod turns;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -94,6 +96,8 @@ pub struct DaemonState {
     /// The enrolment, once a control plane has named it; it outlives sessions.
     install: Option<String>,
     items: BTreeMap<InstanceName, Item>,
+    /// Those that wait to be accepted, in the order of their offers.
+    turns: VecDeque<InstanceName>,
     objects: BTreeMap<(KubeNamespace, InstanceName), Object>,
     scopes: BTreeMap<Scope, ScopeState>,
     streams: BTreeMap<u64, Stream>,
@@ -129,6 +133,7 @@ impl DaemonState {
             listed_all: false,
             install: None,
             items: BTreeMap::new(),
+            turns: VecDeque::new(),
             objects: BTreeMap::new(),
             scopes: BTreeMap::new(),
             streams: BTreeMap::new(),
@@ -179,6 +184,7 @@ impl DaemonState {
             }
             Event::Tick => self.tick(now, &mut out),
         }
+        self.take_turns(now, &mut out);
         out
     }
 

@@ -147,7 +147,7 @@ impl DaemonState {
             // It must not run: the dispatch was told to have made nothing.
             Phase::Ended { lost: true, .. } | Phase::Refused { .. } => self.delete_late(namespace, instance, uid, out),
             // The POST's own answer, or the read's, comes first.
-            Phase::Looking { .. } | Phase::Accepted { .. } | Phase::Creating { .. } => {}
+            Phase::Looking { .. } | Phase::Waiting { .. } | Phase::Accepted { .. } | Phase::Creating { .. } => {}
             // Another object than the one that was held: the watch's `Left` is on its way.
             Phase::Held { .. } | Phase::Confirming { .. } | Phase::Ended { lost: false, .. } => {}
         }
@@ -278,7 +278,8 @@ impl DaemonState {
         match &item.phase {
             Phase::Accepted { .. } => self.end(instance, observe::gone(None, now.wall, Gone::DeletedByRequest), false, now, out),
             // What is under way decides first; each then asks `cancel`.
-            Phase::Looking { .. } | Phase::Creating { .. } | Phase::ReadingBack { .. } | Phase::Rejoining | Phase::Doubtful { .. } => {}
+            Phase::Looking { .. } | Phase::Waiting { .. } | Phase::Creating { .. } | Phase::ReadingBack { .. } => {}
+            Phase::Rejoining | Phase::Doubtful { .. } => {}
             Phase::Held { .. } => self.delete_if_wanted(instance, out),
             Phase::Confirming { .. } | Phase::Ended { .. } | Phase::Refused { .. } => {}
         }

@@ -88,7 +88,7 @@ impl DaemonState {
         }
         match &item.phase {
             // The answer is on its way.
-            Phase::Looking { .. } | Phase::Rejoining | Phase::Doubtful { .. } => {}
+            Phase::Looking { .. } | Phase::Waiting { .. } | Phase::Rejoining | Phase::Doubtful { .. } => {}
             Phase::Refused { rejection, .. } => {
                 let (dispatch_id, attempt, rejection) = (item.dispatch.clone(), item.attempt, rejection.clone());
                 out.push(Effect::Send(Box::new(ToControlPlane::Rejected { dispatch_id, attempt, rejection })));
@@ -153,7 +153,10 @@ impl DaemonState {
                 let message = "an object of this name exists and was not made for this dispatch";
                 self.refuse(instance, rejection(RejectionCode::NameTaken, "instance", message), false, now, out);
             }
-            (Phase::Looking { offer, accepted_before: false }, Found::Nobody) => self.judge(instance, offer, now, out),
+            (Phase::Looking { offer, accepted_before: false }, Found::Nobody) => {
+                item.phase = Phase::Waiting { offer };
+                self.turns.push_back(instance.clone());
+            }
             (Phase::Looking { accepted_before: true, .. }, Found::Anothers | Found::Nobody) => {
                 // It was accepted, and this process does not know whether it was POSTed: never again.
                 item.phase = Phase::Doubtful { due: now.mono + self.session.map(|s| s.lost_after).unwrap_or_default() };
@@ -186,9 +189,8 @@ impl DaemonState {
             }
             (Phase::Confirming { uid }, _) => self.gone(instance, &uid, now, out),
             // These wait for no read; an answer that comes late changes nothing.
-            (phase @ (Phase::Accepted { .. } | Phase::Creating { .. } | Phase::Held { .. } | Phase::Ended { .. } | Phase::Refused { .. }), _) => {
-                item.phase = phase;
-            }
+            (phase @ (Phase::Waiting { .. } | Phase::Accepted { .. } | Phase::Creating { .. } | Phase::Held { .. }), _) => item.phase = phase,
+            (phase @ (Phase::Ended { .. } | Phase::Refused { .. }), _) => item.phase = phase,
         }
     }
 
@@ -231,7 +233,7 @@ impl DaemonState {
         }
     }
 
-    fn judge(&mut self, instance: &InstanceName, offer: Result<Box<Dispatch>, Rejection>, now: Now, out: &mut Vec<Effect>) {
+    pub(super) fn judge(&mut self, instance: &InstanceName, offer: Result<Box<Dispatch>, Rejection>, now: Now, out: &mut Vec<Effect>) {
         if self.draining {
             let message = "this daemon is ending; its successor on the node takes new work in a moment";
             return self.refuse(instance, rejection(RejectionCode::Unavailable, "drain", message), false, now, out);

@@ -50,7 +50,8 @@ impl DaemonState {
     /// What was promised to no one is forgotten: the control plane offers it again.
     fn end_session(&mut self, out: &mut Vec<Effect>) {
         if self.session.take().is_some() {
-            self.items.retain(|_, item| !matches!(item.phase, Phase::Looking { .. }));
+            self.items.retain(|_, item| !matches!(item.phase, Phase::Looking { .. } | Phase::Waiting { .. }));
+            self.turns.clear();
             self.streams.clear();
             self.nodes_session_ended();
             self.outbox.disconnected();
@@ -129,7 +130,7 @@ impl DaemonState {
             listed
                 || match item.phase {
                     Phase::Accepted { .. } | Phase::Creating { .. } | Phase::ReadingBack { .. } | Phase::Ended { lost: true, .. } => true,
-                    Phase::Looking { .. } | Phase::Rejoining | Phase::Doubtful { .. } | Phase::Held { .. } => false,
+                    Phase::Looking { .. } | Phase::Waiting { .. } | Phase::Rejoining | Phase::Doubtful { .. } | Phase::Held { .. } => false,
                     Phase::Confirming { .. } | Phase::Ended { lost: false, .. } | Phase::Refused { .. } => false,
                 }
         });
@@ -178,6 +179,7 @@ impl DaemonState {
                 }
                 // `seed` has put the end of an ended one on the way again; the others have a read or POST under way or planned.
                 Phase::Looking { .. }
+                | Phase::Waiting { .. }
                 | Phase::Creating { .. }
                 | Phase::ReadingBack { .. }
                 | Phase::Rejoining

@@ -6,6 +6,7 @@ mod held;
 mod offer;
 mod session;
 mod stream;
+mod turns;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
