@@ -113,6 +113,10 @@ async fn what_is_answered_or_acknowledged_was_synced_before() {
         let at = said(promise).unwrap_or_else(|| panic!("the trace shows no {promise}: {seen:?}"));
         assert!(first.is_some_and(|first| first < at), "the row was written before {promise}: {seen:?}");
     }
+    let (accepted, acknowledged) = (said("accepted_ack"), said(r#"\"ack\""#));
+    let between = accepted.zip(acknowledged).and_then(|(from, to)| seen.get(from..to));
+    let written = between.is_some_and(|between| between.contains(&Seen::Written));
+    assert!(written, "the report was written before its ack: {seen:?}");
     assert_eq!(broken(&seen), Vec::<&str>::new(), "said before it was on disk");
 }
 
