@@ -1,6 +1,6 @@
 //! A promise is on disk before it is given: seen in the system calls of `lakeshore serve`, whatever its code says.
 //!
-//! Shown once by hand to fail without the sync: `tests/mutants/no_wal_sync.patch`.
+//! That it fails without the sync, ring `mutants` shows: `no_wal_sync.patch`.
 
 use std::collections::HashMap;
 use std::path::Path;
