@@ -14,14 +14,13 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::admin_socket::Desk;
-use super::backup::LOGS;
 use super::clock::Clock;
 use super::disk::Disk;
 use super::http::App;
 use super::hub::{Hub, HubSettings};
 use super::logs::LogFiles;
 use super::options::ServeOptions;
-use super::store::{ExclusiveStore, Put, SqliteStore, Store, StoreError, TokenRow};
+use super::store::{ExclusiveStore, LOGS, Put, SqliteStore, Store, StoreError, TokenRow};
 use super::tls::{Certificate, TlsError};
 use super::tokens::{TokenKind, new_id};
 use super::{admin_socket, http, listen};

@@ -112,7 +112,7 @@ async fn hear(socket: &mut Socket) -> ToControlPlane {
 
 fn welcome(heartbeat_ms: u64) -> ToDaemon {
     let (cluster, install, session) = ("c1".into(), "c1-00000000".into(), "s".into());
-    ToDaemon::Welcome(Box::new(Welcome { cluster, install, session, epoch: 1, heartbeat_ms, lost_after_ms: 1, open: vec![] }))
+    ToDaemon::Welcome(Box::new(Welcome { cluster, install, session, epoch: 1, heartbeat_ms, lost_after_ms: 1, open: vec![], more: false }))
 }
 
 #[tokio::test]

@@ -92,6 +92,14 @@ pub enum ToControlPlane {
 pub enum ToDaemon {
     /// The session is open.
     Welcome(Box<Welcome>),
+    /// What `welcome` had no room for.
+    Open {
+        /// Further dispatches of this place that have not ended.
+        open: Vec<OpenItem>,
+        /// Others follow.
+        #[serde(default)]
+        more: bool,
+    },
     /// The session ends; the socket is closed next.
     Close(Close),
     /// Sign of life.
@@ -149,8 +157,11 @@ pub enum ToDaemon {
         /// The Node object's UID, as `node_gone` named it.
         #[serde(default)]
         uid: Option<String>,
-        /// Its dispatches that have not ended.
+        /// Its dispatches that have not ended, or some of them.
         open: Vec<OpenItem>,
+        /// Others follow.
+        #[serde(default)]
+        more: bool,
     },
     /// `providers test`: check what the daemon needs in order to work.
     Check {
@@ -294,8 +305,11 @@ pub struct Welcome {
     pub heartbeat_ms: u64,
     /// After `accepted`, how long until an absent object may be told as lost, in milliseconds.
     pub lost_after_ms: u64,
-    /// Every dispatch of this place that has not ended.
+    /// The dispatches of this place that have not ended, or the first of them.
     pub open: Vec<OpenItem>,
+    /// The others follow as [`ToDaemon::Open`]; until they all have come, the daemon does not know what has ended.
+    #[serde(default)]
+    pub more: bool,
 }
 
 /// A dispatch that the control plane holds as not ended, at `welcome`. Queued ones follow as dispatches, unasked.

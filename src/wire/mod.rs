@@ -8,6 +8,7 @@
 //! daemon                                     control plane
 //!   hello ───────────────────────────────────►   who I am, what I see, what I hold
 //!   ◄─────────────────────────────── welcome     session, epoch, what you owe me (or close, typed)
+//!   ◄─────────────────────────────── open        what of that welcome had no room for
 //!   ◄────────────────────── dispatch (binary)    envelope + opaque bytes
 //!   accepted | rejected ─────────────────────►
 //!   ◄────────────────────────── accepted_ack     it is on disk: only now the daemon POSTs
@@ -91,6 +92,11 @@ pub const IDENTITY_HEADER: &str = "x-nymph-identity";
 pub const CONNECT_PATH: &str = "/v1/daemon/connect";
 /// Longest text frame, in bytes.
 pub const MAX_TEXT: usize = 1 << 20;
+/// Open dispatches in one frame: an item is under 1000 bytes, so that they fit [`MAX_TEXT`] and [`MAX_VALUES`].
+pub const OPEN_PAGE: usize = 1000;
+/// Open dispatches that a session can begin with, in items. More than a place ever has but for a store that came back from a copy, which takes
+/// all that was queued in it as accepted; a daemon holds some 500 bytes of each.
+pub const MAX_OPEN_ITEMS: usize = 50_000;
 /// Longest binary frame, in bytes: a dispatch with 900 KiB of script is 1.2 MiB of base64, plus its envelope.
 pub const MAX_BINARY: usize = 2 << 20;
 /// How far the sequence of a report may be above the stored one. A daemon counts by one, and what it counted without being acknowledged is

@@ -1,15 +1,16 @@
 //! `lakeshore backup` beside a running server, and what a server does with the copy.
 
+use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use nymph::types::{Attempt, Reason, State};
-use nymph::wire::{DispatchEnvelope, HeldItem, OpenPhase};
+use nymph::wire::{DispatchEnvelope, HeldItem, OPEN_PAGE, OpenPhase, ToDaemon};
 use serde_json::{Value, json};
 
 use crate::covers::covers;
-use crate::daemon::{Daemon, completed, running, seen};
+use crate::daemon::{Daemon, Incoming, completed, running, seen};
 use crate::launched::launched;
 use crate::plane::Plane;
 
@@ -130,6 +131,42 @@ async fn a_restored_copy_starts_nothing_again_and_takes_over_what_came_after_it(
     plane.kill();
     plane.run();
     assert_eq!(plane.log().matches("came back from a copy").count(), 1, "it is restored once");
+}
+
+/// All that was queued in a copy counts as accepted: more than one frame of `welcome` has room for.
+#[tokio::test]
+async fn a_place_with_any_number_of_open_dispatches_connects_after_a_restore() {
+    covers!("S132");
+    let mut plane = Plane::start_with(&["--launch-wait", "1ms"]).await;
+    let token = plane.with_provider().await;
+    let mut daemon = Daemon::connect(&plane, &token, "node1").await;
+    let reader = tokio::spawn(async move { while !matches!(daemon.next().await, Incoming::End) {} });
+    let mut launched = BTreeSet::new();
+    while launched.len() <= OPEN_PAGE {
+        let some: Vec<_> = (0..50).map(|_| plane.launch(json!({"script": ""}))).collect();
+        for launch in some {
+            launched.insert(launch.await.expect("it ends").expect(202).body["instanceId"].as_str().expect("an id").to_owned());
+        }
+    }
+    let file = plane.folder.path().join("lakeshore.tar");
+    back_up(&plane.data(), &file).await;
+    plane.kill();
+    reader.await.expect("it ends with the server");
+    let restored = plane.folder.path().join("restored");
+    unpack(&file, &restored);
+    plane.move_to(restored);
+    plane.run();
+    let mut daemon = Daemon::connect(&plane, &token, "node1").await;
+    let mut listed: Vec<_> = std::mem::take(&mut daemon.welcome.open);
+    let mut more = daemon.welcome.more;
+    assert!(more && listed.len() == OPEN_PAGE);
+    while more {
+        let Incoming::Message(ToDaemon::Open { open, more: others }) = daemon.next().await else { panic!("what has no room in welcome comes next") };
+        listed.extend(open);
+        more = others;
+    }
+    assert_eq!(listed.iter().map(|item| item.instance.to_string()).collect::<BTreeSet<_>>(), launched);
+    assert_eq!(listed.len(), launched.len(), "each once");
 }
 
 #[tokio::test]

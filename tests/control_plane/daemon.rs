@@ -369,5 +369,14 @@ pub(crate) fn launch(dispatch: &Dispatch) -> &wire::LaunchDispatch {
 }
 
 fn placeholder() -> Welcome {
-    Welcome { cluster: String::new(), install: String::new(), session: String::new(), epoch: 0, heartbeat_ms: 0, lost_after_ms: 0, open: vec![] }
+    Welcome {
+        cluster: String::new(),
+        install: String::new(),
+        session: String::new(),
+        epoch: 0,
+        heartbeat_ms: 0,
+        lost_after_ms: 0,
+        open: vec![],
+        more: false,
+    }
 }

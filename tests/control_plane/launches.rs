@@ -165,6 +165,26 @@ async fn a_key_makes_a_retry_safe() {
 }
 
 #[tokio::test]
+async fn a_retry_is_answered_from_what_is_stored_whatever_has_changed_since() {
+    let mut plane = Plane::start().await;
+    let token = plane.with_provider().await;
+    let mut daemon = Daemon::connect(&plane, &token, "node1").await;
+    plane.post("/v1/namespaces/default/modes", json!({"name": "m", "provider": "demo", "fields": {}})).await.expect(201);
+    let body = json!({"script": "1", "mode": "m"});
+    let first = plane.launch_with_key(body.clone(), Some("key-1"));
+    daemon.create().await;
+    let first = first.await.expect("it ends").expect(202).body;
+    plane.delete("/v1/namespaces/default/modes/m").await.expect(204);
+    let again = plane.launch_with_key(body.clone(), Some("key-1")).await.expect("it ends").expect(202).body;
+    assert_eq!(again["instanceId"], first["instanceId"], "its mode is gone");
+    assert!(plane.terminate(), "{}", plane.log());
+    plane.run_with(&["--min-free-bytes", "9999999999999"]);
+    let again = plane.launch_with_key(body.clone(), Some("key-1")).await.expect("it ends").expect(202).body;
+    assert_eq!(again["instanceId"], first["instanceId"], "the disk is full");
+    plane.launch_with_key(json!({"script": "2"}), Some("key-2")).await.expect("it ends").expect_problem(507, "store_full");
+}
+
+#[tokio::test]
 async fn a_caller_that_hangs_up_undoes_nothing() {
     let plane = Plane::start().await;
     let token = plane.with_provider().await;

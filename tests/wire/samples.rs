@@ -102,6 +102,7 @@ fn down() -> Vec<(&'static str, ToDaemon)> {
     let labels = BTreeMap::from([("lakeshore".to_owned(), "true".to_owned()), ("lakeshore.provider".to_owned(), "gpu".to_owned())]);
     vec![
         ("welcome", ToDaemon::Welcome(Box::new(welcome()))),
+        ("open", ToDaemon::Open { open: vec![open_item(OpenPhase::Accepted, None)], more: true }),
         ("close", ToDaemon::Close(close(CloseCode::GoAway))),
         ("heartbeat", ToDaemon::Heartbeat {}),
         ("accepted_ack", ToDaemon::AcceptedAck { dispatch_id: dispatch_id(), attempt: Attempt(2) }),
@@ -111,7 +112,7 @@ fn down() -> Vec<(&'static str, ToDaemon)> {
         ("logs_credit", ToDaemon::LogsCredit { stream: 7, credit: 65_536, acked: 8192 }),
         ("logs_stop", ToDaemon::LogsStop { stream: 7 }),
         ("nodes", ToDaemon::Nodes { nodes: vec![NodeItem { node: node(), uid: text("u1"), gone: true }] }),
-        ("orphans", ToDaemon::Orphans { node: node(), uid: text("u1"), open: vec![open_item(OpenPhase::Created, text("u2"))] }),
+        ("orphans", ToDaemon::Orphans { node: node(), uid: text("u1"), open: vec![open_item(OpenPhase::Created, text("u2"))], more: true }),
         ("check", ToDaemon::Check { request: 3 }),
         ("lookup", ToDaemon::Lookup { request: 4, instance: instance(), labels, delete: true }),
     ]
@@ -240,6 +241,7 @@ fn welcome() -> Welcome {
             .into_iter()
             .map(|phase| open_item(phase, (phase == OpenPhase::Created).then(|| "u1".into())))
             .collect(),
+        more: true,
     }
 }
 

@@ -17,7 +17,7 @@ macro_rules! variants {
 variants!(TO_CONTROL_PLANE, to_control_plane, ToControlPlane:
     Hello, Heartbeat, Accepted, Rejected, Report, LogEnd, CheckResult, LookupResult, NodeFacts, NodeGone, NodeBack, Keys);
 variants!(TO_DAEMON, to_daemon, ToDaemon:
-    Welcome, Close, Heartbeat, AcceptedAck, Ack, Cancel, LogsFollow, LogsCredit, LogsStop, Nodes, Orphans, Check, Lookup);
+    Welcome, Open, Close, Heartbeat, AcceptedAck, Ack, Cancel, LogsFollow, LogsCredit, LogsStop, Nodes, Orphans, Check, Lookup);
 variants!(BINARY, binary, Binary: Dispatch, Log);
 variants!(WORK, work, Work: Launch);
 

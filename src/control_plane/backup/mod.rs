@@ -14,11 +14,8 @@ use serde::{Deserialize, Serialize};
 
 use super::admin_socket;
 use super::logs::LogFiles;
-use super::store::{DATABASE, ExclusiveStore, StoreError, StoredLog};
+use super::store::{DATABASE, ExclusiveStore, LOGS, StoreError, StoredLog};
 use archive::Archive;
-
-/// Folder of the logs, in the data folder and in the archive.
-pub(crate) const LOGS: &str = "logs";
 
 /// A backup that was made.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -35,12 +35,18 @@ pub(super) async fn launch(
     body: Body<Map<String, Value>>,
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
     let provider = providers::visible(&app, &caller, &namespace, &name).await?;
-    let mode = mode(&app, &provider, &body.value).await?;
-    let resolved = launch::resolve(&body.value, mode.as_ref(), &provider.kwargs)?;
     let idempotency = idempotency(&headers, &caller, &body.bytes)?;
-    app.disk.check()?;
     // A caller that hangs up undoes nothing: from here on the work is the server's own.
-    let task = app.tasks.spawn(carry_out(Arc::clone(&app), caller, provider, resolved, idempotency));
+    let task = match earlier(&app, &provider, idempotency.as_ref()).await? {
+        // What has changed since it was launched, a mode or the room on disk, is nothing to a launch that is stored.
+        Some(earlier) => app.tasks.spawn(answer(Arc::clone(&app), earlier, Instant::now() + app.launch_wait)),
+        None => {
+            let mode = mode(&app, &provider, &body.value).await?;
+            let resolved = launch::resolve(&body.value, mode.as_ref(), &provider.kwargs)?;
+            app.disk.check()?;
+            app.tasks.spawn(carry_out(Arc::clone(&app), caller, provider, resolved, idempotency))
+        }
+    };
     task.await.unwrap_or_else(|_| Err(ApiError::new(Code::Internal, "the launch was interrupted; its row tells how far it came")))
 }
 
@@ -65,6 +71,21 @@ fn idempotency(headers: &HeaderMap, caller: &Caller, body: &[u8]) -> Result<Opti
     let wrong = || ApiError::new(Code::InvalidField, format!("the header Idempotency-Key must have 1 to {MAX_KEY} visible ASCII characters"));
     let key = key.ok_or_else(|| wrong().field("Idempotency-Key"))?.to_owned();
     Ok(Some(Idempotency { token: caller.0.id.clone(), key, body_hash: Sha256::digest(body).into() }))
+}
+
+/// The launch that the key stands for.
+async fn earlier(app: &App, provider: &Provider, idempotency: Option<&Idempotency>) -> Result<Option<DispatchId>, ApiError> {
+    let Some(used) = idempotency else { return Ok(None) };
+    match app.store.launched_before(provider.namespace.clone(), provider.name.clone(), used.clone()).await? {
+        None => Ok(None),
+        Some(Launched::Replayed(row)) => Ok(Some(row.dispatch_id)),
+        Some(_) => Err(key_reused()),
+    }
+}
+
+fn key_reused() -> ApiError {
+    let detail = "the idempotency key was used before, for another body";
+    ApiError::new(Code::KeyReused, detail).field("Idempotency-Key").cure("use a fresh key for each launch")
 }
 
 /// Places that may get the launch. None is no error yet: a retry of what is stored needs none.
@@ -137,17 +158,18 @@ async fn carry_out(
             row
         }
         Launched::Replayed(row) => row,
-        Launched::KeyReused => {
-            let detail = "the idempotency key was used before, for another body";
-            return Err(ApiError::new(Code::KeyReused, detail).field("Idempotency-Key").cure("use a fresh key for each launch"));
-        }
+        Launched::KeyReused => return Err(key_reused()),
         Launched::ProviderGone => {
             let detail = format!("provider {:?} was removed or changed meanwhile", provider.name);
             return Err(ApiError::new(Code::ProviderNotFound, detail));
         }
         Launched::Nowhere => return Err(candidates.map_or_else(|error| error, |candidates| nodes_gone(&candidates))),
     };
-    let row = settled(&app, &row.dispatch_id, deadline).await?;
+    answer(app, row.dispatch_id, deadline).await
+}
+
+async fn answer(app: Arc<App>, dispatch_id: DispatchId, deadline: Instant) -> Result<(StatusCode, Json<Value>), ApiError> {
+    let row = settled(&app, &dispatch_id, deadline).await?;
     match &row.rejection {
         Some(rejection) => Err(rejection.into()),
         None => Ok((StatusCode::ACCEPTED, Json(Reaches::new(&app).instance(&row)))),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::conversation::End;
-use super::opening::open_item;
+use super::opening;
 use super::receive::Receiver;
 use crate::control_plane::placement;
 use crate::control_plane::store::{Declared, GoneNode};
@@ -53,8 +53,9 @@ impl Receiver {
             }
             hub.changes.touch(&dispatch_id);
         }
-        let open = open.iter().map(|row| open_item(hub, row)).collect();
-        self.say(ToDaemon::Orphans { node, uid, open }).await;
+        for (open, more) in opening::pages(hub, session.place(), &open) {
+            self.say(ToDaemon::Orphans { node: node.clone(), uid: uid.clone(), open, more }).await;
+        }
         Ok(())
     }
 

@@ -13,7 +13,7 @@ use super::{Entry, Hub};
 use crate::control_plane::audit;
 use crate::control_plane::clock::milliseconds;
 use crate::control_plane::store::{Adopted, Adoption, Cluster, Fence, Instance, OpenSession, Phase, Place};
-use crate::wire::{Close, CloseCode, HEARTBEAT_INTERVAL, Hello, OpenItem, OpenPhase, ToDaemon, Welcome};
+use crate::wire::{Close, CloseCode, HEARTBEAT_INTERVAL, Hello, MAX_OPEN_ITEMS, OPEN_PAGE, OpenItem, OpenPhase, ToDaemon, Welcome};
 
 /// Lines about unknown instances that one session may cause.
 const MAX_TOLD: usize = 100;
@@ -52,7 +52,9 @@ pub(crate) async fn open(hub: &Hub, admitted: Admitted, place: Place, hello: Box
     let fence = Fence { place, epoch: opened.epoch };
     let session = Arc::new(Session::new(fence, admitted, facts, sender, hub.clock.wall(), hub.stop.child_token()));
     // Before anybody else can reach the session.
-    session.say(Outgoing::Message(ToDaemon::Welcome(Box::new(welcome(hub, &session, &cluster, &opened.open))))).await;
+    for message in greeting(hub, &session, &cluster, &opened.open) {
+        session.say(Outgoing::Message(message)).await;
+    }
     let displaced = hub.register(&session);
     if let Some(older) = &displaced {
         let message = "a newer session of the same place took over".to_owned();
@@ -119,14 +121,33 @@ pub(super) fn open_item(hub: &Hub, row: &Instance) -> OpenItem {
     }
 }
 
-fn welcome(hub: &Hub, session: &Session, cluster: &Cluster, open: &[Instance]) -> Welcome {
-    Welcome {
+/// What is open, a frame at a time, each with whether others follow; at least one.
+pub(super) fn pages<'a>(hub: &'a Hub, place: &Place, open: &'a [Instance]) -> impl Iterator<Item = (Vec<OpenItem>, bool)> + use<'a> {
+    if open.len() > MAX_OPEN_ITEMS {
+        let later = open.len() - MAX_OPEN_ITEMS;
+        tracing::warn!(cluster = %place.cluster, node = %place.placement, later, "More dispatches are open than a session lists; the newest wait for a later session");
+    }
+    let listed = open.get(..MAX_OPEN_ITEMS).unwrap_or(open);
+    let count = listed.len().div_ceil(OPEN_PAGE).max(1);
+    (1..=count).map(move |number| {
+        let page = listed.chunks(OPEN_PAGE).nth(number - 1).unwrap_or_default();
+        (page.iter().map(|row| open_item(hub, row)).collect(), number < count)
+    })
+}
+
+/// The first words of a session: `welcome`, and what it has no room for.
+fn greeting(hub: &Hub, session: &Session, cluster: &Cluster, open: &[Instance]) -> Vec<ToDaemon> {
+    let mut pages = pages(hub, session.place(), open);
+    let (open, more) = pages.next().unwrap_or_default();
+    let welcome = Welcome {
         cluster: cluster.name.clone(),
         install: cluster.install.clone(),
         session: format!("{}/{}/{}", cluster.name, session.place().placement, session.epoch()),
         epoch: session.epoch(),
         heartbeat_ms: milliseconds(HEARTBEAT_INTERVAL),
         lost_after_ms: milliseconds(hub.settings.lost_after),
-        open: open.iter().map(|row| open_item(hub, row)).collect(),
-    }
+        open,
+        more,
+    };
+    std::iter::once(ToDaemon::Welcome(Box::new(welcome))).chain(pages.map(|(open, more)| ToDaemon::Open { open, more })).collect()
 }

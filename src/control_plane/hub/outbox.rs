@@ -23,8 +23,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Queued dispatches that are read from the store at a time; each may be 2 MiB.
 const PAGE: u32 = 8;
 
-/// Dispatches of a place that may be under way or open at once; more wait in the queue. `welcome` lists them all in one frame of
-/// 1 MiB, and an item of it is under 600 bytes.
+/// Dispatches of a place that may be under way or open at once; more wait in the queue. `welcome` lists them all in one frame.
 const MAX_OPEN: u32 = 1000;
 
 /// What waits to be written.

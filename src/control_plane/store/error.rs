@@ -20,6 +20,19 @@ pub enum StoreError {
         /// The folder.
         path: PathBuf,
     },
+    /// The database is missing or empty where there was one.
+    #[error(
+        "{} is missing or empty, and {} shows that there was a database here; put it back, or unpack a backup into an empty folder, or empty this \
+         folder to begin anew",
+        path.display(),
+        left.display()
+    )]
+    DatabaseGone {
+        /// The database.
+        path: PathBuf,
+        /// What is left.
+        left: PathBuf,
+    },
     /// The database cannot be opened: damaged, not a database, or on a file system that is full or read-only.
     #[error("{doing} {}", path.display())]
     Open {
@@ -54,7 +67,7 @@ impl StoreError {
         match self {
             Self::Open { source, .. } | Self::Database { source, .. } => source.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull),
             Self::Folder { source, .. } => matches!(source.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded),
-            Self::InUse { .. } | Self::Closed { .. } => false,
+            Self::InUse { .. } | Self::DatabaseGone { .. } | Self::Closed { .. } => false,
         }
     }
 }

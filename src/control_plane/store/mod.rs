@@ -30,7 +30,7 @@ pub(crate) use rows::{
 };
 #[cfg(test)]
 pub(crate) use sqlite::Fate;
-pub(crate) use sqlite::{DATABASE, ExclusiveStore, SqliteStore};
+pub(crate) use sqlite::{DATABASE, ExclusiveStore, LOGS, SqliteStore};
 pub(crate) use trust::{Account, Added, ClusterRow, Enrolled, Enrolment, MAX_ENROLMENTS, NewEnrolment, Proof, Trust};
 
 /// An answer of the store.
@@ -114,6 +114,8 @@ pub(crate) trait Store: Send + Sync + 'static {
 
     /// Stores a launch and chooses its node.
     fn launch(&self, launch: NewLaunch) -> Reply<'_, Launched>;
+    /// What [`Store::launch`] would say of an idempotency key that was used before on the provider.
+    fn launched_before(&self, namespace: String, provider: String, used: Idempotency) -> Reply<'_, Option<Launched>>;
     /// Notes that the caller is being told the name, which never changes after this; answers with the row.
     fn mark_answered(&self, dispatch_id: DispatchId) -> Reply<'_, Option<Instance>>;
     /// Queued dispatches of a place, oldest first, beginning after the row `after`: at most `limit`, and no more than leave the

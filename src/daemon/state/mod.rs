@@ -45,7 +45,7 @@ use crate::report::Outbox;
 use crate::telemetry::Condition;
 use crate::types::{InstanceName, KubeNamespace, Placement};
 use crate::watch::Scope;
-use crate::wire::{ClusterKeys, NodeFacts};
+use crate::wire::{ClusterKeys, NodeFacts, Welcome};
 use item::{Item, Object, Phase};
 use nodes::Nodes;
 use object::ScopeState;
@@ -91,6 +91,8 @@ pub struct DaemonState {
     told_keys: Option<ClusterKeys>,
     link: Option<u64>,
     session: Option<Session>,
+    /// A `welcome` whose list is not complete.
+    opening: Option<Box<Welcome>>,
     /// This link's `hello` was made when all objects had been shown.
     listed_all: bool,
     /// The enrolment, once a control plane has named it; it outlives sessions.
@@ -130,6 +132,7 @@ impl DaemonState {
             told_keys: None,
             link: None,
             session: None,
+            opening: None,
             listed_all: false,
             install: None,
             items: BTreeMap::new(),

@@ -21,7 +21,7 @@ use crate::audit::{Fact, Remnant, Subject};
 use crate::daemon::event::{Sweep, Swept};
 use crate::observe::{self, Gone as Cause};
 use crate::types::{InstanceName, KubeNamespace, NodeName, Observation, Placement, State};
-use crate::wire::{Loss, NodeItem, OpenItem, ToControlPlane};
+use crate::wire::{Loss, MAX_OPEN_ITEMS, NodeItem, OpenItem, ToControlPlane};
 
 /// How often each node is read, as long as there are no more than [`READS`] allow.
 const READ_EVERY: Duration = Duration::from_secs(10);
@@ -33,8 +33,8 @@ const SWEEP_EVERY: Duration = Duration::from_secs(60);
 /// A node under one UID of its Node object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct NodeRef {
-    node: NodeName,
-    uid: Option<String>,
+    pub(super) node: NodeName,
+    pub(super) uid: Option<String>,
 }
 
 /// All nodes that are looked after.
@@ -66,6 +66,8 @@ struct GoneNode {
     sweep_at: Duration,
     /// UIDs whose removal is under way.
     removing: BTreeSet<String>,
+    /// Told of in this session, while others are to follow.
+    listed: Vec<OpenItem>,
     orphans: BTreeMap<InstanceName, Orphan>,
 }
 
@@ -110,6 +112,7 @@ impl DaemonState {
     pub(super) fn nodes_session_ended(&mut self) {
         for gone in self.nodes.0.values_mut().filter_map(|known| known.gone.as_mut()) {
             (gone.told, gone.answered) = (false, false);
+            gone.listed.clear();
         }
     }
 
@@ -177,6 +180,7 @@ impl DaemonState {
                     sweeping: false,
                     sweep_at: now.mono,
                     removing: BTreeSet::new(),
+                    listed: Vec::new(),
                     orphans: BTreeMap::new(),
                 }
             });
@@ -206,10 +210,13 @@ impl DaemonState {
     }
 
     /// What the control plane hands over of a node that it was told is gone.
-    pub(super) fn orphans(&mut self, node: NodeName, uid: Option<String>, open: Vec<OpenItem>, now: Now, out: &mut Vec<Effect>) {
-        let node = NodeRef { node, uid };
+    pub(super) fn orphans(&mut self, node: NodeRef, open: Vec<OpenItem>, more: bool, now: Now, out: &mut Vec<Effect>) {
         let Some(gone) = self.nodes.0.get_mut(&node).and_then(|known| known.gone.as_mut()) else { return };
-        let open: BTreeMap<InstanceName, OpenItem> = open
+        gone.listed.extend(open.into_iter().take(MAX_OPEN_ITEMS.saturating_sub(gone.listed.len())));
+        if more {
+            return;
+        }
+        let open: BTreeMap<InstanceName, OpenItem> = std::mem::take(&mut gone.listed)
             .into_iter()
             .filter(|item| item.dispatch_id.instance_name(item.attempt) == item.instance) // else the name is never ours
             .map(|item| (item.instance.clone(), item))

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::item::{Item, Phase};
+use super::nodes::NodeRef;
 use super::{DaemonState, Effect, Now};
 use crate::audit::Fact;
 use crate::policy::Policy;
@@ -49,6 +50,7 @@ impl DaemonState {
 
     /// What was promised to no one is forgotten: the control plane offers it again.
     fn end_session(&mut self, out: &mut Vec<Effect>) {
+        self.opening = None;
         if self.session.take().is_some() {
             self.items.retain(|_, item| !matches!(item.phase, Phase::Looking { .. } | Phase::Waiting { .. }));
             self.turns.clear();
@@ -60,13 +62,23 @@ impl DaemonState {
     }
 
     pub(super) fn message(&mut self, message: ToDaemon, now: Now, out: &mut Vec<Effect>) {
-        if let ToDaemon::Welcome(welcome) = message {
-            return self.welcome(*welcome, now, out);
-        }
+        let message = match message {
+            ToDaemon::Welcome(welcome) => {
+                self.opening = Some(welcome);
+                return self.open_when_listed(now, out);
+            }
+            ToDaemon::Open { open, more } => {
+                let Some(opening) = &mut self.opening else { return };
+                opening.open.extend(open);
+                opening.more = more;
+                return self.open_when_listed(now, out);
+            }
+            message => message,
+        };
         let Some(install) = self.install.clone().filter(|_| self.session.is_some()) else { return };
         match message {
             // The link itself answers to these.
-            ToDaemon::Welcome(_) | ToDaemon::Close(_) | ToDaemon::Heartbeat {} => {}
+            ToDaemon::Welcome(_) | ToDaemon::Open { .. } | ToDaemon::Close(_) | ToDaemon::Heartbeat {} => {}
             ToDaemon::AcceptedAck { dispatch_id, attempt } => self.accepted_ack(&dispatch_id.instance_name(attempt), &dispatch_id, now, out),
             ToDaemon::Ack(ack) => {
                 self.outbox.ack(&ack.instance, ack.seq);
@@ -78,7 +90,7 @@ impl DaemonState {
             ToDaemon::LogsCredit { stream, credit, .. } => self.logs_credit(stream, credit, out),
             ToDaemon::LogsStop { stream } => self.logs_stop(stream, out),
             ToDaemon::Nodes { nodes } => self.nodes_named(nodes),
-            ToDaemon::Orphans { node, uid, open } => self.orphans(node, uid, open, now, out),
+            ToDaemon::Orphans { node, uid, open, more } => self.orphans(NodeRef { node, uid }, open, more, now, out),
             ToDaemon::Check { request } => {
                 let namespaces = self.policy.run_namespaces().to_vec();
                 out.push(Effect::Check { request, namespaces, policy: self.policy.digest().to_owned() });
@@ -87,6 +99,12 @@ impl DaemonState {
                 let namespaces = self.policy.run_namespaces().to_vec();
                 out.push(Effect::Lookup { request, instance, labels, delete, install, namespaces });
             }
+        }
+    }
+
+    fn open_when_listed(&mut self, now: Now, out: &mut Vec<Effect>) {
+        if let Some(welcome) = self.opening.take_if(|opening| !opening.more) {
+            self.welcome(*welcome, now, out);
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::{Alive, Due, Frame, INTERVALS, Violation, WELCOME_DEADLINE};
-use crate::wire::{self, Binary, Close, DispatchEnvelope, HEARTBEAT_INTERVAL, Heartbeat, TextError, ToDaemon};
+use crate::wire::{self, Binary, Close, DispatchEnvelope, HEARTBEAT_INTERVAL, Heartbeat, MAX_OPEN_ITEMS, TextError, ToDaemon};
 
 /// What a frame of the control plane says.
 #[derive(Debug, PartialEq)]
@@ -26,12 +26,14 @@ pub enum FromControlPlane {
 #[derive(Clone, Debug)]
 pub struct DaemonSession {
     alive: Alive,
+    /// Open dispatches that were listed so far, while others are to follow.
+    listed: Option<usize>,
 }
 
 impl DaemonSession {
     /// Begins at `now`; the daemon says `hello` next.
     pub fn new(now: Duration) -> Self {
-        Self { alive: Alive::new(HEARTBEAT_INTERVAL, WELCOME_DEADLINE, now) }
+        Self { alive: Alive::new(HEARTBEAT_INTERVAL, WELCOME_DEADLINE, now), listed: None }
     }
 
     fn is_open(&self) -> bool {
@@ -67,8 +69,19 @@ impl DaemonSession {
             ToDaemon::Welcome(welcome) => {
                 let interval = Duration::from_millis(welcome.heartbeat_ms).clamp(INTERVALS.0, INTERVALS.1);
                 self.alive = Alive { beat: Heartbeat::new(interval, now), deadline: None };
+                self.listed = welcome.more.then_some(welcome.open.len());
                 Ok(FromControlPlane::Message(Box::new(ToDaemon::Welcome(welcome))))
             }
+            ToDaemon::Open { open, more } => {
+                let listed = self.listed.take().ok_or_else(|| Violation::unexpected("open comes only behind a welcome that announced more"))?;
+                let listed = listed.saturating_add(open.len());
+                if listed > MAX_OPEN_ITEMS {
+                    return Err(Violation::unexpected(format!("more than {MAX_OPEN_ITEMS} dispatches are open")));
+                }
+                self.listed = more.then_some(listed);
+                Ok(FromControlPlane::Message(Box::new(ToDaemon::Open { open, more })))
+            }
+            _ if self.is_open() && self.listed.is_some() => Err(Violation::unexpected("a message came before all open dispatches were listed")),
             message if self.is_open() => Ok(FromControlPlane::Message(Box::new(message))),
             _ => Err(Violation::unexpected("the first message must be welcome")),
         }

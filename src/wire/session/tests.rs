@@ -43,7 +43,16 @@ fn hello(role: Role, node: Option<&str>) -> Frame {
 
 fn welcome(heartbeat_ms: u64) -> Frame {
     let (cluster, install, session) = ("c".to_owned(), "c-0".to_owned(), "c/n1/1".to_owned());
-    text(&ToDaemon::Welcome(Box::new(Welcome { cluster, install, session, epoch: 1, heartbeat_ms, lost_after_ms: 70_000, open: vec![] })))
+    text(&ToDaemon::Welcome(Box::new(Welcome {
+        cluster,
+        install,
+        session,
+        epoch: 1,
+        heartbeat_ms,
+        lost_after_ms: 70_000,
+        open: vec![],
+        more: false,
+    })))
 }
 
 fn dispatch() -> Frame {
@@ -73,6 +82,28 @@ fn the_daemon_hears_nothing_before_welcome() {
         session.heard(frame.clone(), s(1)).unwrap_or_else(|error| panic!("{frame:?}: {error}"));
         assert!(session.heard(welcome(15_000), s(2)).is_err(), "welcome comes once");
     }
+}
+
+#[test]
+fn what_is_open_is_listed_in_frames_before_anything_else_is_said() {
+    let announced = || {
+        let mut session = DaemonSession::new(s(0));
+        let Frame::Text(welcome) = welcome(15_000) else { panic!("it is text") };
+        session.heard(Frame::Text(welcome.replace("\"more\":false", "\"more\":true")), s(1)).expect("the first message");
+        session
+    };
+    let open = |more| text(&ToDaemon::Open { open: vec![], more });
+    let cancel = text(&ToDaemon::Cancel { instance: "lakeshore-00112233".parse().expect("a name") });
+    let mut session = announced();
+    session.heard(open(true), s(1)).expect("a second frame");
+    session.heard(text(&ToDaemon::Heartbeat {}), s(1)).expect("a sign of life");
+    session.heard(open(false), s(1)).expect("the last frame");
+    session.heard(cancel.clone(), s(1)).expect("after it");
+    assert!(session.heard(open(false), s(1)).is_err(), "the list was complete");
+    assert!(announced().heard(cancel, s(1)).is_err(), "before it");
+    let mut session = DaemonSession::new(s(0));
+    session.heard(welcome(15_000), s(1)).expect("the first message");
+    assert!(session.heard(open(false), s(1)).is_err(), "nothing was announced");
 }
 
 #[test]

@@ -309,6 +309,13 @@ pub(super) async fn a_key_stands_for_one_body(store: &dyn Store) {
     let Launched::Replayed(again) = with(2, "k", "t1", 0).await.expect("it is read") else { panic!("it is the same") };
     assert_eq!(again.dispatch_id, dispatch_id(1));
     assert_eq!(with(3, "k", "t1", 9).await.expect("it is read"), Launched::KeyReused);
+    let before = |key: &str, body| {
+        let used = Idempotency { token: "t1".into(), key: key.into(), body_hash: [body; 32] };
+        store.launched_before("default".into(), "demo".into(), used)
+    };
+    assert!(matches!(before("k", 0).await.expect("it is read"), Some(Launched::Replayed(row)) if row.dispatch_id == dispatch_id(1)));
+    assert_eq!(before("k", 9).await.expect("it is read"), Some(Launched::KeyReused));
+    assert_eq!(before("other", 0).await.expect("it is read"), None);
     assert!(matches!(with(4, "k", "t2", 0).await.expect("it is stored"), Launched::New(_)), "another token's key");
     let nowhere = store.launch(NewLaunch { candidates: vec![], ..new_launch(5) }).await.expect("it is read");
     assert_eq!(nowhere, Launched::Nowhere);
@@ -390,6 +397,7 @@ macro_rules! suite {
             what_was_open_in_a_copy_is_neither_offered_nor_created_again
             what_a_daemon_holds_and_a_copy_does_not_know_is_taken_over
             what_is_not_ours_is_not_taken_over
+            only_what_a_restore_can_have_missed_is_taken_over
             a_later_attempt_takes_the_row_of_the_one_in_the_copy
             a_store_that_was_never_restored_takes_nothing_over
             a_copy_names_the_logs_that_go_with_it

@@ -147,6 +147,19 @@ pub(in crate::control_plane::store) async fn what_is_not_ours_is_not_taken_over(
     assert!(opened.unknown.iter().all(|adoption| matches!(adoption.outcome, Adopted::Left(_))), "{:?}", opened.unknown);
 }
 
+pub(in crate::control_plane::store) async fn only_what_a_restore_can_have_missed_is_taken_over(kind: &impl Kind) {
+    let store = restored(kind).await;
+    let later = Cluster { name: "c2".into(), install: "c2-00000000".into(), created_at: now() };
+    assert_eq!(store.create_cluster(later, enrolment("e2", 2)).await.expect("it is stored"), Put::Done);
+    let theirs = HeldItem { install: Some("c2-00000000".into()), ..held(1, 1) };
+    let place = Place { cluster: "c2".into(), ..place("node1") };
+    let opened = store.open_session(OpenSession { place, ..opening("node1", vec![theirs]) }).await.expect("it opens");
+    assert!(opened.open.is_empty(), "its cluster was enrolled after the restore, and all of its instances are known: {:?}", opened.open);
+    let made_up = |number: u8| HeldItem { caller_namespace: Some(format!("made-up-{number}")), ..held(number, 1) };
+    let (_, opened) = session_with(store.as_ref(), "node1", (0..150).map(made_up).collect()).await;
+    assert_eq!(opened.open.len(), 100, "no daemon fills the store with namespaces");
+}
+
 pub(in crate::control_plane::store) async fn a_later_attempt_takes_the_row_of_the_one_in_the_copy(kind: &impl Kind) {
     let store = kind.open();
     set_up(store.as_ref()).await;

@@ -13,33 +13,59 @@ use crate::wire::{HeldItem, MAX_UID};
 /// Longest text of a daemon that a row takes, in bytes: labels have 63, who asked has two names.
 const MAX_TEXT: usize = 512;
 
-/// Adopts what a daemon's `hello` lists. A store that never stood in for a lost one knows every instance there is: a daemon that
-/// lists others makes them up.
+/// Rows of a place that may come from its daemons' words alone since the last restore: three times what one `hello` has room for.
+const MAX_TAKEN: u32 = 10_000;
+/// Namespaces that may be made for them, since nothing ever removes one.
+const MAX_NAMESPACES: u32 = 100;
+
+/// Adopts what a daemon's `hello` lists. A store that never stood in for a lost one, or not since the daemon's cluster was enrolled, knows every
+/// instance there is: a daemon that lists others makes them up.
 pub(super) fn adopt(connection: &Connection, place: &Place, held: &[HeldItem], now: Timestamp) -> rusqlite::Result<Vec<Adoption>> {
-    if held.is_empty() || !restore::was_restored(connection)? {
+    let Some(restored) = restore::last(connection)?.filter(|_| !held.is_empty()) else { return Ok(Vec::new()) };
+    let sql = "SELECT install, julianday(created_at) > julianday(?2) FROM clusters WHERE name = ?1";
+    let (install, since): (String, bool) = connection.query_row(sql, [&place.cluster, &restored], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    if since {
         return Ok(Vec::new());
     }
-    let install: String = connection.query_row("SELECT install FROM clusters WHERE name = ?1", [&place.cluster], |row| row.get(0))?;
+    let sql = "SELECT count(*) FROM dispatches WHERE cluster = ?1 AND node = ?2 AND restored = 1 AND julianday(accepted_at) > julianday(?3)";
+    let mut taken: u32 = connection.query_row(sql, params![place.cluster, place.key(), restored], |row| row.get(0))?;
     let mut unknown = Vec::new();
     for item in held {
-        if let Some(outcome) = one(connection, place, &install, item, now)? {
+        let claim = Claim { place, install: &install, restored: &restored, room: taken < MAX_TAKEN };
+        let outcome = one(connection, &claim, item, now)?;
+        taken += u32::from(matches!(outcome, Some(Adopted::Taken { .. })));
+        if let Some(outcome) = outcome {
             unknown.push(Adoption { instance: item.instance.clone(), outcome });
         }
     }
     Ok(unknown)
 }
 
+/// Whose word it is, and what it is worth.
+struct Claim<'a> {
+    place: &'a Place,
+    install: &'a str,
+    /// When the store was last restored.
+    restored: &'a str,
+    /// Not too many were taken over already.
+    room: bool,
+}
+
 /// `None` when the store knows the instance.
-fn one(connection: &Connection, place: &Place, install: &str, item: &HeldItem, now: Timestamp) -> rusqlite::Result<Option<Adopted>> {
+fn one(connection: &Connection, claim: &Claim<'_>, item: &HeldItem, now: Timestamp) -> rusqlite::Result<Option<Adopted>> {
+    let place = claim.place;
     let left = |why| Ok(Some(Adopted::Left(why)));
     let known = "SELECT 1 FROM dispatches WHERE instance = ?1";
     if connection.prepare_cached(known)?.exists([item.instance.as_str()])? {
         return Ok(None);
     }
+    if !claim.room {
+        return left("more were taken over from its place already than one restore can have missed");
+    }
     if item.dispatch_id.instance_name(item.attempt) != item.instance {
         return left("its name is not the one derived from its dispatch");
     }
-    if item.install.as_deref() != Some(install) {
+    if item.install.as_deref() != Some(claim.install) {
         return left("it was made under another enrolment, or its daemon is of a release that does not say");
     }
     let (Some(caller_namespace), Some(provider)) = (&item.caller_namespace, &item.provider) else {
@@ -57,7 +83,9 @@ fn one(connection: &Connection, place: &Place, install: &str, item: &HeldItem, n
         }
         return next_attempt(connection, place, &earlier, item, now).map(Some);
     }
-    let namespace = namespace(connection, caller_namespace, now)?;
+    let Some(namespace) = namespace(connection, caller_namespace, claim.restored, now)? else {
+        return left("its namespace is not known, and too many were made for others already; create the namespace to see it");
+    };
     let sql = "SELECT name, cluster FROM providers WHERE namespace = ?1 AND slug = ?2";
     let found = connection.prepare_cached(sql)?.query_row([&namespace, provider], |row| Ok((row.get(0)?, row.get::<_, String>(1)?))).optional()?;
     let (provider, provider_known) = match found {
@@ -114,14 +142,18 @@ fn phase(item: &HeldItem) -> &'static str {
     if item.uid.is_some() { "created" } else { "accepted" }
 }
 
-/// The namespace of a slug; made when it is not there, since it was when the instance was launched.
-fn namespace(connection: &Connection, slug: &str, now: Timestamp) -> rusqlite::Result<String> {
+/// The namespace of a slug; made when it is not there, since it was when the instance was launched. `None` when too many were made.
+fn namespace(connection: &Connection, slug: &str, restored: &str, now: Timestamp) -> rusqlite::Result<Option<String>> {
     let found = connection.prepare_cached("SELECT name FROM namespaces WHERE slug = ?1")?.query_row([slug], |row| row.get(0)).optional()?;
-    if let Some(name) = found {
-        return Ok(name);
+    if found.is_some() {
+        return Ok(found);
+    }
+    let sql = "SELECT count(*) FROM namespaces WHERE julianday(created_at) > julianday(?1)";
+    if connection.prepare_cached(sql)?.query_row([restored], |row| row.get::<_, u32>(0))? >= MAX_NAMESPACES {
+        return Ok(None);
     }
     connection.execute("INSERT INTO namespaces (name, slug, created_at) VALUES (?1, ?1, ?2)", [slug, &to_time(now)])?;
-    Ok(slug.to_owned())
+    Ok(Some(slug.to_owned()))
 }
 
 fn insert(connection: &Connection, place: &Place, namespace: &str, provider: &str, item: &HeldItem, now: Timestamp) -> rusqlite::Result<()> {

@@ -11,8 +11,8 @@ use super::gone;
 use super::sessions::is_current;
 use crate::control_plane::placement::least_loaded;
 use crate::control_plane::store::{
-    Acceptance, Accepted, Deletion, Fence, Instance, InstanceFilter, Launched, MAX_ATTEMPTS, NewLaunch, Offer, Phase, Place, Refusal, Refused,
-    Reported, column,
+    Acceptance, Accepted, Deletion, Fence, Idempotency, Instance, InstanceFilter, Launched, MAX_ATTEMPTS, NewLaunch, Offer, Phase, Place, Refusal,
+    Refused, Reported, column,
 };
 use crate::types::{Attempt, DispatchId, InstanceName, NodeName, Observation, Placement, Reason, State, advance};
 use crate::wire::{MAX_SEQUENCE_STEP, Rejection, RejectionCode, Report};
@@ -57,17 +57,22 @@ fn open_by_node(connection: &Connection, cluster: &str) -> rusqlite::Result<BTre
     connection.prepare_cached(sql)?.query_map([cluster], |row| Ok((row.get(0)?, row.get::<_, i64>(1)?.unsigned_abs())))?.collect()
 }
 
+pub(super) fn launched_before(connection: &Connection, namespace: &str, provider: &str, used: &Idempotency) -> rusqlite::Result<Option<Launched>> {
+    let sql =
+        "SELECT dispatch_id, body_hash FROM dispatches WHERE namespace = ?1 AND provider = ?2 AND idempotency_token = ?3 AND idempotency_key = ?4";
+    let read = |row: &Row<'_>| Ok((parsed::<DispatchId>(row, "dispatch_id")?, row.get::<_, Vec<u8>>("body_hash")?));
+    let earlier = connection.prepare_cached(sql)?.query_row([namespace, provider, &used.token, &used.key], read).optional()?;
+    let Some((earlier, body_hash)) = earlier else { return Ok(None) };
+    let row = of_dispatch(connection, &earlier)?.filter(|_| body_hash == used.body_hash);
+    Ok(Some(row.map_or(Launched::KeyReused, |row| Launched::Replayed(Box::new(row)))))
+}
+
 pub(super) fn launch(connection: &Connection, launch: &NewLaunch) -> rusqlite::Result<Launched> {
     let NewLaunch { dispatch_id, namespace, provider, cluster, candidates, idempotency, .. } = launch;
-    if let Some(used) = idempotency {
-        let sql = "SELECT dispatch_id, body_hash FROM dispatches WHERE namespace = ?1 AND provider = ?2 AND idempotency_token = ?3 AND idempotency_key = ?4";
-        let read = |row: &Row<'_>| Ok((parsed::<DispatchId>(row, "dispatch_id")?, row.get::<_, Vec<u8>>("body_hash")?));
-        let earlier = connection.prepare_cached(sql)?.query_row([namespace, provider, &used.token, &used.key], read).optional()?;
-        if let Some((earlier, body_hash)) = earlier {
-            let same = body_hash == used.body_hash;
-            let row = of_dispatch(connection, &earlier)?.filter(|_| same);
-            return Ok(row.map_or(Launched::KeyReused, |row| Launched::Replayed(Box::new(row))));
-        }
+    if let Some(used) = idempotency
+        && let Some(earlier) = launched_before(connection, namespace, provider, used)?
+    {
+        return Ok(earlier);
     }
     let sql = "SELECT 1 FROM providers WHERE namespace = ?1 AND name = ?2 AND cluster = ?3";
     if !connection.prepare_cached(sql)?.exists([namespace, provider, cluster])? {

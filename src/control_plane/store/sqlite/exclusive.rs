@@ -1,6 +1,7 @@
 //! The data folder: one process at a time, one database in it, up to date.
 
 use std::fs::{File, OpenOptions, TryLockError};
+use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -15,6 +16,8 @@ use crate::control_plane::store::{Put, StoreError, StoredLog, TokenRow};
 
 /// Name of the database in its folder.
 pub(crate) const DATABASE: &str = "lakeshore.db";
+/// Name of the folder of logs beside it, and in a backup.
+pub(crate) const LOGS: &str = "logs";
 
 /// Exclusive hold of a data folder, with its database open and up to date.
 #[derive(Debug)]
@@ -42,6 +45,9 @@ impl ExclusiveStore {
             Err(TryLockError::Error(error)) => return Err(at(&lock_file, error)),
         }
         let file = folder.join(DATABASE);
+        if let Some(left) = left_of_a_database(folder, &file).map_err(|error| at(folder, error))? {
+            return Err(StoreError::DatabaseGone { path: file, left });
+        }
         drop(open(&file).map_err(|error| at(&file, error))?); // so that it and the files beside it are readable by their owner only
         let mut notices = Vec::new();
         if restore::is_copy(&file).map_err(|error| at(&file, error))? {
@@ -89,6 +95,28 @@ impl ExclusiveStore {
     /// [`StoreError::Database`].
     pub(crate) fn create_token(&mut self, token: &TokenRow) -> Result<Put, StoreError> {
         transact(&mut self.connection, "create a token", |tx| directory::create_token(tx, token))
+    }
+}
+
+/// What lies beside a database that is missing or empty: an earlier one was here, and a new one in its place would hide what it held.
+fn left_of_a_database(folder: &Path, file: &Path) -> io::Result<Option<PathBuf>> {
+    let length = |path: &Path| match path.metadata() {
+        Ok(metadata) => Ok(metadata.len()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
+        Err(error) => Err(error),
+    };
+    if length(file)? > 0 {
+        return Ok(None);
+    }
+    let log = beside(file, "-wal");
+    if length(&log)? > 0 {
+        return Ok(Some(log));
+    }
+    let logs = folder.join(LOGS);
+    match std::fs::read_dir(&logs) {
+        Ok(mut entries) => Ok(entries.next().transpose()?.map(|entry| entry.path())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

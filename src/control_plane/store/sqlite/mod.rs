@@ -23,7 +23,7 @@ use jiff::Timestamp;
 use rusqlite::Connection;
 
 use super::{
-    Acceptance, Accepted, Added, CallerToken, Cluster, ClusterRow, DaemonRow, Declared, Deletion, Enrolled, Fence, GoneNode, Instance,
+    Acceptance, Accepted, Added, CallerToken, Cluster, ClusterRow, DaemonRow, Declared, Deletion, Enrolled, Fence, GoneNode, Idempotency, Instance,
     InstanceFilter, Launched, LogProgress, Mode, NewEnrolment, NewLaunch, Offer, OpenSession, OpenedSession, Place, Provider, Put, Refusal, Refused,
     Removal, Reply, Reported, Store, StoredLog, TokenRow, Trust, Write,
 };
@@ -34,7 +34,7 @@ use crate::wire::{LogEndReason, NodeFacts, NodeItem, Report};
 #[cfg(test)]
 pub(crate) use engine::Fate;
 pub(crate) use engine::SqliteStore;
-pub(crate) use exclusive::{DATABASE, ExclusiveStore};
+pub(crate) use exclusive::{DATABASE, ExclusiveStore, LOGS};
 
 impl Store for SqliteStore {
     fn create_cluster(&self, cluster: Cluster, enrolment: NewEnrolment) -> Reply<'_, Put> {
@@ -163,6 +163,10 @@ impl Store for SqliteStore {
 
     fn daemon(&self, cluster: String, node: String) -> Reply<'_, Option<DaemonRow>> {
         self.read("read a daemon", move |connection| sessions::one(connection, &cluster, &node))
+    }
+
+    fn launched_before(&self, namespace: String, provider: String, used: Idempotency) -> Reply<'_, Option<Launched>> {
+        self.read("look up an idempotency key", move |connection| dispatches::launched_before(connection, &namespace, &provider, &used))
     }
 
     fn launch(&self, launch: NewLaunch) -> Reply<'_, Launched> {

@@ -9,7 +9,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
-use rusqlite::{Connection, Transaction, TransactionBehavior, params};
+use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 
 use super::convert::{parsed, to_time};
 use super::schema;
@@ -151,9 +151,9 @@ pub(super) fn first_epoch(connection: &Connection) -> rusqlite::Result<u64> {
     Ok(floor.unsigned_abs() + 1)
 }
 
-/// Whether the file ever stood in for what was lost, so that a daemon may hold what it does not know.
-pub(super) fn was_restored(connection: &Connection) -> rusqlite::Result<bool> {
-    connection.prepare_cached("SELECT 1 FROM restores")?.exists([])
+/// When the file last stood in for what was lost, so that a daemon may hold what it does not know.
+pub(super) fn last(connection: &Connection) -> rusqlite::Result<Option<String>> {
+    connection.prepare_cached("SELECT at FROM restores ORDER BY id DESC LIMIT 1")?.query_row([], |row| row.get(0)).optional()
 }
 
 #[cfg(test)]

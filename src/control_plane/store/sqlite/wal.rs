@@ -41,7 +41,7 @@ fn scan(mut log: impl Read, length: u64) -> io::Result<Option<Loss>> {
     let read = fill(&mut log, &mut header)?;
     let Some(generation) = (read == HEADER).then(|| Generation::read(&header)).flatten() else {
         // A header is synced before any frame is written, and after what the log held before is in the database.
-        let nothing = header.iter().all(|&byte| byte == 0) || read < HEADER;
+        let nothing = read < HEADER || (header.iter().all(|&byte| byte == 0) && is_zero(&mut log)?);
         let frames = 0;
         return Ok(match (length, nothing) {
             (0, _) => None,
@@ -61,6 +61,18 @@ fn scan(mut log: impl Read, length: u64) -> io::Result<Option<Loss>> {
         }
     }
     Ok(walk.loss(length, frame.len() as u64))
+}
+
+/// Whether nothing but zeros is left.
+fn is_zero(log: &mut impl Read) -> io::Result<bool> {
+    let mut block = [0; 4096];
+    loop {
+        match fill(log, &mut block)? {
+            0 => return Ok(true),
+            read if block.iter().take(read).any(|&byte| byte != 0) => return Ok(false),
+            _ => {}
+        }
+    }
 }
 
 /// Reads until the buffer is full or the file ends.

@@ -134,6 +134,42 @@ fn a_torn_or_flipped_last_record_is_left_out_and_said_and_nothing_acknowledged_w
 }
 
 #[test]
+fn frames_behind_a_header_of_zeros_are_damage_and_an_empty_header_is_not() {
+    let shots = history(6, 1_000_000);
+    let last = shots.last().expect("there are some");
+    for zeros in [HEADER, 512, 4096] {
+        let mut log = last.log.clone();
+        log[..zeros].fill(0);
+        let found = started_with(&last.database, &log);
+        assert!(found.restores == 1 && found.notices[0].contains("is damaged"), "{zeros}: {:?}", found.notices);
+    }
+    let found = started_with(&last.database, &vec![0; last.log.len()]);
+    assert!(found.restores == 0 && found.notices[0].contains("not written whole"), "{:?}", found.notices);
+}
+
+#[test]
+fn a_database_that_is_gone_from_beside_its_log_is_not_begun_anew() {
+    let shots = history(3, 1_000_000);
+    let log = &shots.last().expect("there are some").log;
+    let refused = |prepare: &dyn Fn(&Path)| {
+        let folder = folder();
+        prepare(folder.path());
+        let error = ExclusiveStore::open(folder.path()).expect_err("what it held would be hidden").to_string();
+        assert!(error.contains("is missing or empty") && error.contains("unpack a backup"), "{error}");
+    };
+    refused(&|folder| std::fs::write(folder.join("lakeshore.db-wal"), log).expect("it is written"));
+    refused(&|folder| {
+        std::fs::write(folder.join("lakeshore.db-wal"), log).expect("it is written");
+        std::fs::write(folder.join(DATABASE), "").expect("it is written");
+    });
+    refused(&|folder| std::fs::create_dir_all(folder.join("logs/lakeshore-00112233")).expect("it is made"));
+    let folder = folder();
+    std::fs::create_dir(folder.path().join("logs")).expect("it is made");
+    std::fs::write(folder.path().join("lakeshore.db-wal"), "").expect("it is written");
+    ExclusiveStore::open(folder.path()).expect("nothing was there");
+}
+
+#[test]
 fn in_a_log_that_begins_anew_nothing_acknowledged_is_lost_either() {
     let shots = history(40, 20);
     let anew = shots.windows(2).filter(|pair| pair[0].log[..HEADER] != pair[1].log[..HEADER]).count();

@@ -93,15 +93,22 @@ impl Desk {
     /// The answer to the `hello` of `link`.
     pub(super) fn welcome(&mut self, link: u64, install: &str, open: Vec<OpenItem>) -> Vec<Effect> {
         self.link = link;
-        self.say(ToDaemon::Welcome(Box::new(Welcome {
+        let welcome = Welcome { install: install.into(), ..self.greeting(open) };
+        self.say(ToDaemon::Welcome(Box::new(welcome)))
+    }
+
+    pub(super) fn greeting(&self, open: Vec<OpenItem>) -> Welcome {
+        let link = self.link;
+        Welcome {
             cluster: "c1".into(),
-            install: install.into(),
+            install: INSTALL.into(),
             session: format!("s{link}"),
             epoch: link,
             heartbeat_ms: 15_000,
             lost_after_ms: LOST_AFTER * 1000,
             open,
-        })))
+            more: false,
+        }
     }
 
     /// Lets time pass, tick by tick.

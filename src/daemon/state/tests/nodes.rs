@@ -45,7 +45,7 @@ impl Desk {
         self.pass(1);
         let effects = self.read(NODE, Ok(None));
         assert_eq!(losses(&effects), [(NODE, Some("u1"), Loss::Absent)]);
-        self.say(ToDaemon::Orphans { node: name(NODE), uid: Some("u1".into()), open })
+        self.say(ToDaemon::Orphans { node: name(NODE), uid: Some("u1".into()), open, more: false })
     }
 
     fn swept(&mut self, wanted: Vec<(InstanceName, Option<Pod>)>, left: Vec<Left>) -> Vec<Effect> {
@@ -202,7 +202,7 @@ fn a_node_that_took_over_the_name_keeps_what_is_younger_than_itself() {
     desk.pass(1);
     let effects = desk.read(NODE, Ok(Some(NodeSight { created: Some(at(100)), ..sight("u2") })));
     assert_eq!(losses(&effects), [(NODE, Some("u1"), Loss::Replaced)]);
-    desk.say(ToDaemon::Orphans { node: name(NODE), uid: Some("u1".into()), open: vec![] });
+    desk.say(ToDaemon::Orphans { node: name(NODE), uid: Some("u1".into()), open: vec![], more: false });
     let effects = desk.swept(vec![], vec![left(Kind::Pod, "old", 99), left(Kind::Pod, "new", 100), left(Kind::Job, "newer", 101)]);
     assert_eq!(removes(&effects), [(Kind::Pod, "old")]);
 }
@@ -238,7 +238,7 @@ fn the_next_holder_of_the_lease_begins_anew_and_without_a_session_nothing_is_don
     assert_eq!(reads(&desk.pass(1)), [NODE]);
     assert_eq!(losses(&desk.read(NODE, Ok(None))), [(NODE, Some("u1"), Loss::Absent)], "in each session anew");
     desk.swept(vec![(case.instance.clone(), None)], vec![]); // what was under way
-    let effects = desk.say(ToDaemon::Orphans { node: name(NODE), uid: Some("u1".into()), open: vec![] });
+    let effects = desk.say(ToDaemon::Orphans { node: name(NODE), uid: Some("u1".into()), open: vec![], more: false });
     assert!(reports(&effects).is_empty(), "another had ended it: {effects:?}");
     assert_eq!(desk.state.outbox.pending(), 0);
 }

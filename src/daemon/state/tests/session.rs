@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::audit::Fact;
 use crate::telemetry::Condition;
 use crate::types::{Reason, Role, State};
 
@@ -304,4 +305,24 @@ fn signing_keys_are_told_in_hello_and_when_they_change() {
     assert_eq!(sent(&desk.welcome(1, INSTALL, vec![])), [&ToControlPlane::Keys(keys("two"))]);
     assert!(sent(&desk.handle(read("two"))).is_empty(), "told once");
     assert_eq!(sent(&desk.handle(read("three"))), [&ToControlPlane::Keys(keys("three"))]);
+}
+
+#[test]
+fn what_is_open_is_known_only_when_all_of_it_was_listed() {
+    let (mut desk, case) = (Desk::connected(), Case::new());
+    desk.running(&case);
+    desk.disconnect();
+    desk.link += 1;
+    let link = desk.link;
+    desk.handle(Event::LinkUp { link });
+    let mut welcome = desk.greeting(vec![]);
+    welcome.more = true;
+    assert!(desk.say(ToDaemon::Welcome(Box::new(welcome))).is_empty(), "the session is not open yet");
+    let open = vec![case.open(OpenPhase::Created, |open| (open.uid, open.cancel) = (Some("uid-1".into()), true))];
+    assert!(desk.say(ToDaemon::Open { open, more: true }).is_empty());
+    let effects = desk.say(ToDaemon::Open { open: vec![], more: false });
+    assert!(effects.iter().any(|effect| matches!(effect, Effect::Record(Fact::SessionOpened { .. }))), "{effects:?}");
+    let instance = &case.instance;
+    let read = effects.iter().any(|effect| matches!(effect, Effect::Look { instance: looked, .. } if looked == instance));
+    assert!(read || deletes(&effects) == ["uid-1"], "it was held, and is not forgotten for standing in a later frame: {effects:?}");
 }
