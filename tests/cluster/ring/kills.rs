@@ -43,7 +43,6 @@ fn is_victim(number: u64) -> bool {
 }
 
 #[test]
-#[ignore = "not yet seen to hold on a quiet machine; `cargo test --test cluster -- --ignored` in a shell with `deploy/demo env` runs it"]
 fn kills_under_a_launch_a_second_lose_and_double_nothing() {
     covers!("S65", "S132");
     let _ = rustls::crypto::ring::default_provider().install_default(); // by whichever test is first
