@@ -120,7 +120,7 @@ impl ApiServer {
         loop {
             let (round, began) = (self.window.round(), Instant::now());
             let answer = timeout(CALL_DEADLINE, self.once(what, request)).await;
-            self.window.ended(round, Load::of(status(&answer), began.elapsed()));
+            self.window.ended(round, load(&answer, began.elapsed()));
             let busy = match answer {
                 Err(_) => return Err(CallError::TimedOut { what: what.to_owned(), after: CALL_DEADLINE }),
                 Ok(Ok(body)) => return read(what, &body),
@@ -168,12 +168,14 @@ impl ApiServer {
     }
 }
 
-/// The status of what came, if anything came.
-fn status(answer: &Result<Result<Vec<u8>, Failure>, tokio::time::error::Elapsed>) -> Option<u16> {
-    match answer {
-        Ok(Ok(_)) => Some(200),
-        Ok(Err(failure)) => failure.error.code(),
-        Err(_) => None,
+/// What an answer, or its absence, says about the server.
+fn load(answer: &Result<Result<Vec<u8>, Failure>, tokio::time::error::Elapsed>, took: Duration) -> Load {
+    let Ok(answer) = answer else { return Load::Heavy };
+    match answer.as_ref().map_err(|failure| &failure.error) {
+        Ok(_) => Load::of(200, took),
+        Err(CallError::Refused { code, .. } | CallError::Failed { code, .. }) => Load::of(*code, took),
+        Err(CallError::NotSent { .. } | CallError::Unreachable { .. }) => Load::Away,
+        Err(CallError::TimedOut { .. } | CallError::Unreadable { .. }) => Load::Heavy,
     }
 }
 
@@ -214,4 +216,21 @@ fn read<T: DeserializeOwned>(what: &str, body: &[u8]) -> Result<T, CallError> {
         let detail = format!("{:?} error at line {} column {}", error.classify(), error.line(), error.column());
         CallError::Unreadable { what: what.to_owned(), detail }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_connection_that_is_refused_is_not_told_as_load() {
+        let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port").port();
+        let config = kube::Config::new(format!("http://127.0.0.1:{port}").parse().expect("a URL")); // nobody listens there any more
+        let api = ApiServer::new(Client::try_from(config).expect("a client"));
+        let request = http::Request::get("/version").body(vec![]).expect("a request");
+        let answer = timeout(CALL_DEADLINE, api.once("ask for its version", &request)).await;
+        assert!(matches!(&answer, Ok(Err(Failure { error: CallError::NotSent { .. }, .. }))));
+        let told = load(&answer, Duration::ZERO).told();
+        assert!(told.contains("cannot be reached") && !told.contains("load"), "{told}");
+    }
 }

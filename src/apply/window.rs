@@ -20,17 +20,23 @@ const SLOW: Duration = Duration::from_secs(3);
 pub(super) enum Load {
     /// It keeps up.
     Fine,
-    /// It asks for less: 429, 5xx, no answer in time, no connection, or an answer that took long.
+    /// It asks for less: 429, 5xx, no answer in time, or an answer that took long.
     Heavy,
+    /// No connection, or one that broke: no sign of load, but a server that comes back is not to be met by a full window.
+    Away,
 }
 
 impl Load {
-    /// Reads an answer; `status` is `None` when there was none.
-    pub(super) fn of(status: Option<u16>, took: Duration) -> Self {
-        match status {
-            None | Some(429 | 500..) => Self::Heavy,
-            Some(_) if took >= SLOW => Self::Heavy,
-            Some(_) => Self::Fine,
+    /// Reads the status of an answer.
+    pub(super) fn of(status: u16, took: Duration) -> Self {
+        if matches!(status, 429 | 500..) || took >= SLOW { Self::Heavy } else { Self::Fine }
+    }
+
+    /// What is logged when it cuts the window.
+    pub(super) const fn told(self) -> &'static str {
+        match self {
+            Self::Fine | Self::Heavy => "The API server is under load; making fewer calls at a time",
+            Self::Away => "The API server cannot be reached; making fewer calls at a time until it can",
         }
     }
 }
@@ -55,10 +61,10 @@ impl Size {
     fn ended(&mut self, round: u64, load: Load) -> isize {
         let before = self.now;
         match load {
-            Load::Heavy if round == self.round => {
+            Load::Heavy | Load::Away if round == self.round => {
                 (self.now, self.fine, self.round) = ((self.now / 2).max(FEWEST), 0, self.round + 1);
             }
-            Load::Heavy => {} // its window was cut already
+            Load::Heavy | Load::Away => {} // its window was cut already
             Load::Fine => {
                 self.fine += 1;
                 if self.fine >= self.now && self.now < MOST {
@@ -115,7 +121,7 @@ impl Window {
             self.0.places.add_permits(by - kept);
         } else if change < 0 {
             size.1 += by - self.0.places.forget_permits(by);
-            info!(window = size.0.now, "The API server is under load; making fewer calls at a time");
+            info!(window = size.0.now, "{}", load.told());
         }
     }
 
@@ -173,10 +179,10 @@ mod tests {
     fn what_counts_as_load() {
         let (soon, late) = (Duration::from_millis(5), SLOW);
         for status in [200, 201, 403, 404, 409, 422] {
-            assert_eq!((Load::of(Some(status), soon), Load::of(Some(status), late)), (Load::Fine, Load::Heavy), "{status}");
+            assert_eq!((Load::of(status, soon), Load::of(status, late)), (Load::Fine, Load::Heavy), "{status}");
         }
-        for status in [Some(429), Some(500), Some(503), Some(504), None] {
-            assert_eq!(Load::of(status, soon), Load::Heavy, "{status:?}");
+        for status in [429, 500, 503, 504] {
+            assert_eq!(Load::of(status, soon), Load::Heavy, "{status}");
         }
     }
 
