@@ -7,6 +7,7 @@ mod ids;
 mod name;
 mod nearest;
 mod placement;
+mod shell;
 mod slug;
 mod state;
 
@@ -15,6 +16,7 @@ pub use ids::{Attempt, DispatchId, InvalidId};
 pub use name::{ImageRef, InstanceName, InvalidName, KubeName, KubeNamespace, NodeName, ResourceName};
 pub use nearest::nearest;
 pub use placement::{Placement, Role};
+pub use shell::shell_word;
 pub use slug::{MAX_LABEL_VALUE, label_key, label_value, slug};
 pub use state::{Observation, Reason, State, advance};
 

@@ -18,7 +18,7 @@ use crate::control_plane::identity::KeySet;
 use crate::control_plane::options::parse_duration;
 use crate::control_plane::store::{Added, Cluster, ClusterRow, Enrolment, NewEnrolment, Put, Trust};
 use crate::control_plane::tokens::{TokenKind, new_id};
-use crate::types::{MAX_LABEL_VALUE, slug};
+use crate::types::{MAX_LABEL_VALUE, shell_word, slug};
 use crate::wire::ClusterKeys;
 
 /// Digits of the enrolment's id in `install`.
@@ -70,7 +70,7 @@ pub(super) async fn enroll(_: Admin, caller: Caller, State(app): AppState, body:
         }
         Put::Exists | Put::SlugTaken { .. } | Put::Missing(_) => {
             let detail = format!("a cluster named {:?} is enrolled already", cluster.name);
-            let cure = format!("`lakeshore clusters rotate {}` makes a second token for it", cluster.name);
+            let cure = format!("`lakeshore clusters rotate {}` makes a second token for it", shell_word(&cluster.name));
             Err(ApiError::new(Code::AlreadyExists, detail).field("name").cure(cure))
         }
     }
@@ -97,7 +97,7 @@ pub(super) async fn rotate(
         Added::Unknown => Err(not_enrolled(&cluster)),
         Added::Full(live) => {
             let detail = format!("cluster {cluster:?} has two live enrolment tokens: {}", live.join(" and "));
-            let cure = format!("end the one that no daemon uses any more with `lakeshore clusters revoke {cluster} ID`");
+            let cure = format!("end the one that no daemon uses any more with `lakeshore clusters revoke {} ID`", shell_word(&cluster));
             Err(ApiError::new(Code::TwoTokens, detail).cure(cure))
         }
     }
