@@ -11,7 +11,7 @@ use rusqlite::Connection;
 use super::engine::{BUSY_TIMEOUT, transact};
 use super::restore::{self, Settled, beside};
 use super::wal::{self, Loss};
-use super::{directory, schema};
+use super::{directory, place, schema};
 use crate::control_plane::store::{Put, StoreError, StoredLog, TokenRow};
 
 /// Name of the database in its folder.
@@ -37,6 +37,7 @@ impl ExclusiveStore {
         let at = |path: &Path, source| StoreError::Folder { path: path.to_owned(), source };
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|error| at(folder, error))?;
         let open = |path: &Path| OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
+        let folder = &*place::plain(folder);
         let lock_file = folder.join("lock");
         let lock = open(&lock_file).map_err(|error| at(&lock_file, error))?;
         match lock.try_lock() {
@@ -45,6 +46,9 @@ impl ExclusiveStore {
             Err(TryLockError::Error(error)) => return Err(at(&lock_file, error)),
         }
         let file = folder.join(DATABASE);
+        for path in ["", "-wal", "-shm", "-journal"].map(|suffix| beside(&file, suffix)) {
+            place::regular(&path).map_err(|error| at(&path, error))?;
+        }
         if let Some(left) = left_of_a_database(folder, &file).map_err(|error| at(folder, error))? {
             return Err(StoreError::DatabaseGone { path: file, left });
         }

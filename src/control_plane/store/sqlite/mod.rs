@@ -12,6 +12,7 @@ mod exclusive;
 mod gone;
 mod identity;
 mod log_rows;
+mod place;
 mod restore;
 mod schema;
 mod sessions;

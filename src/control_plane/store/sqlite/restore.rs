@@ -5,6 +5,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -12,7 +13,7 @@ use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 
 use super::convert::{parsed, to_time};
-use super::schema;
+use super::{place, schema};
 use crate::control_plane::store::{StoreError, StoredLog};
 
 /// `application_id` of a copy: "lkcp". **Source:** SQLite leaves this field of the file's header to applications.
@@ -37,7 +38,8 @@ pub(super) struct Settled {
 pub(super) fn copy(connection: &Connection, file: &Path) -> rusqlite::Result<Vec<StoredLog>> {
     let unusable = |error: io::Error| rusqlite::Error::ToSqlConversionFailure(error.into());
     remove(file).and_then(|()| OpenOptions::new().write(true).create_new(true).mode(0o600).open(file)).map_err(unusable)?;
-    connection.execute("VACUUM INTO ?1", [file.to_string_lossy()])?;
+    let file = &*place::plain(file);
+    connection.execute("VACUUM INTO CAST(?1 AS TEXT)", [file.as_os_str().as_bytes()])?; // a path need not be UTF-8, as a bound text must
     let copy = Connection::open(file)?;
     copy.pragma_update(None, "application_id", COPY)?;
     let stored =
