@@ -25,6 +25,9 @@ const DEAD_AFTER: Duration = Duration::from_secs(45);
 /// Refusals are short; of a longer body no more than this is read.
 const MAX_PROBLEM_BYTES: usize = 64 << 10;
 
+/// The problem's code of a control plane that has no such path.
+const NO_ROUTE: &str = "route_not_found";
+
 /// A client of one control plane.
 #[derive(Clone, Debug)]
 pub(super) struct Client {
@@ -150,6 +153,9 @@ impl Client {
         if status == StatusCode::UNAUTHORIZED {
             problem.cure = Some(self.token_cure());
         }
+        if status == StatusCode::NOT_FOUND && problem.code.as_deref().is_none_or(|code| code == NO_ROUTE) {
+            problem.cure = Some(self.path_cure());
+        }
         let problem = Box::new(problem);
         Err(if status.is_server_error() { Failure::Faulty(problem) } else { Failure::Refused(problem) })
     }
@@ -160,6 +166,15 @@ impl Client {
             Some(token) => format!("the token came from {}; {how}", token.origin),
             None => format!("{how}; set it as {} or by --token-file", env::TOKEN),
         }
+    }
+
+    /// What to do when what answered knows no such path at all.
+    fn path_cure(&self) -> String {
+        let Setting { origin, .. } = &self.server;
+        format!(
+            "the server's URL {} (from {origin}) seems wrong: what answers there is not lakeshore's API, or that of another release",
+            self.server()
+        )
     }
 
     /// What to look at when no answer came, by its cause.

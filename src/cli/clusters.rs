@@ -4,11 +4,12 @@ use clap::Subcommand;
 use serde_json::{Value, json};
 
 use super::failure::Failure;
+use super::new_token::Words;
 use super::output::{self, Column, Format};
 use super::session::Session;
-use super::terminal::note;
+use super::settings::parse_id;
 use crate::control_plane::parse_duration;
-use crate::types::ResourceName;
+use crate::types::{ResourceName, shell_word};
 
 pub(super) const EXAMPLE: &str = "\
 Examples:
@@ -57,7 +58,7 @@ pub(super) struct RevokeArgs {
     #[arg(value_name = "NAME")]
     name: ResourceName,
     /// Id of the token, as `clusters list` shows it
-    #[arg(value_name = "TOKEN_ID")]
+    #[arg(value_name = "TOKEN_ID", value_parser = parse_id)]
     id: String,
 }
 
@@ -74,20 +75,24 @@ const COLUMNS: [Column; 8] = [
 ];
 
 fn check_time(text: &str) -> Result<String, String> {
-    parse_duration(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
+    match parse_duration(text) {
+        Ok(time) if time.is_zero() => Err("a token that expires at once is of no use: write a longer time, such as 30d".to_owned()),
+        Ok(_) => Ok(text.to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 /// Carries out the command.
 pub(super) async fn run(command: Command, session: &Session) -> Result<(), Failure> {
     match command {
         Command::Enroll(EnrollArgs { name, expires }) => {
-            let made = session.client.post(&["v1", "clusters"], &json!({"name": name, "expiresIn": expires})).await?;
-            show(session, &made, &format!("enrolled cluster {name}; its token is shown only now"))
+            let shown = format!("enrolled cluster {name}; its token is shown only now");
+            make(session, &["v1", "clusters"], &json!({"name": name, "expiresIn": expires}), words(&name, shown)).await
         }
         Command::Rotate(EnrollArgs { name, expires }) => {
-            let made = session.client.post(&["v1", "clusters", name.as_str(), "tokens"], &json!({"expiresIn": expires})).await?;
             let then = "it is shown only now; when every daemon uses it, revoke the one before";
-            show(session, &made, &format!("made a second token for cluster {name}: {then}"))
+            let shown = format!("made a second token for cluster {name}: {then}");
+            make(session, &["v1", "clusters", name.as_str(), "tokens"], &json!({"expiresIn": expires}), words(&name, shown)).await
         }
         Command::Revoke(RevokeArgs { name, id }) => {
             session.client.delete(&["v1", "clusters", name.as_str(), "tokens", &id]).await?;
@@ -101,15 +106,15 @@ pub(super) async fn run(command: Command, session: &Session) -> Result<(), Failu
     }
 }
 
-/// Writes a token that was made.
-fn show(session: &Session, made: &Value, sentence: &str) -> Result<(), Failure> {
+fn words(cluster: &ResourceName, shown: String) -> Words {
+    Words { list: "lakeshore clusters list", revoke: format!("lakeshore clusters revoke {}", shell_word(cluster.as_str())), shown }
+}
+
+/// Makes a token and writes it.
+async fn make(session: &Session, path: &[&str], body: &Value, words: Words) -> Result<(), Failure> {
+    let made = session.client.post(path, body).await.map_err(|failure| words.unanswered(failure.in_words_of(&[("expiresIn", "--expires")])))?;
     let token = made.get("token").and_then(Value::as_str).ok_or_else(|| session.client.confused("an enrolment without a token"))?;
-    if session.format != Format::Table {
-        return output::object(session.format, made);
-    }
-    output::write(&format!("{token}\n"))?;
-    note(sentence);
-    Ok(())
+    words.show(session.format, &made, token)
 }
 
 /// A row for each token; one for a cluster that has none.

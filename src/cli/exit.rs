@@ -12,6 +12,8 @@ const USAGE: u8 = 2;
 const UNAVAILABLE: u8 = 3;
 /// 128 + SIGINT.
 const INTERRUPTED: u8 = 130;
+/// What a shell shows for a program that a signal ended, less the signal's number.
+const SIGNALLED: u8 = 128;
 /// 128 + SIGPIPE: what a shell shows for a program whose reader went away.
 const BROKEN_PIPE: u8 = 141;
 
@@ -19,6 +21,7 @@ const BROKEN_PIPE: u8 = 141;
 pub(super) fn code(failure: &Failure, launching: bool) -> u8 {
     let own = match failure {
         Failure::Interrupted => return INTERRUPTED,
+        Failure::Ended { number, .. } => return SIGNALLED + number,
         Failure::Stdout(_) if failure.is_broken_pipe() => return BROKEN_PIPE,
         Failure::Usage { .. } => USAGE,
         Failure::Refused(problem) => match problem.status.as_u16() {
@@ -28,6 +31,7 @@ pub(super) fn code(failure: &Failure, launching: bool) -> u8 {
         Failure::Faulty(_) | Failure::Unreachable { .. } | Failure::CutOff { .. } | Failure::Confused { .. } => UNAVAILABLE,
         Failure::CheckFailed(_)
         | Failure::UnknownOutcome { .. }
+        | Failure::NotShown { .. }
         | Failure::Stdout(_)
         | Failure::Runtime { .. }
         | Failure::Serve(_)
@@ -81,6 +85,8 @@ mod tests {
             ("check failed", Failure::CheckFailed(String::new())),
             ("unknown outcome", Failure::UnknownOutcome { message: String::new(), cure: String::new() }),
             ("interrupted", Failure::Interrupted),
+            ("sigterm", Failure::Ended { name: "SIGTERM", number: 15 }),
+            ("not shown", Failure::NotShown { message: String::new(), cure: String::new(), why: io::ErrorKind::BrokenPipe.into() }),
             ("broken pipe", Failure::Stdout(io::ErrorKind::BrokenPipe.into())),
             ("disk full", Failure::Stdout(io::ErrorKind::StorageFull.into())),
             ("runtime", Failure::Runtime { source: io::ErrorKind::OutOfMemory.into() }),
@@ -102,6 +108,8 @@ mod tests {
         check failed: 1 launch 125
         unknown outcome: 1 launch 125
         interrupted: 130 launch 130
+        sigterm: 143 launch 143
+        not shown: 1 launch 125
         broken pipe: 141 launch 141
         disk full: 1 launch 125
         runtime: 1 launch 125

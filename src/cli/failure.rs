@@ -63,6 +63,24 @@ pub(super) enum Failure {
         /// How to find out.
         cure: String,
     },
+    /// A token was made and could not be written to stdout.
+    #[error("cannot write to stdout: {why}; {message}")]
+    NotShown {
+        /// Which token it is.
+        message: String,
+        /// How to end it.
+        cure: String,
+        /// What the system said.
+        why: io::Error,
+    },
+    /// SIGTERM or another signal that asks to end; what it means has been printed.
+    #[error("ended by {name}")]
+    Ended {
+        /// The signal's name.
+        name: &'static str,
+        /// Its number.
+        number: u8,
+    },
     /// Ctrl-C; what it means for the instance has been printed.
     #[error("interrupted")]
     Interrupted,
@@ -102,6 +120,14 @@ impl Failure {
         Self::Usage { message: message.into(), cure: None }
     }
 
+    /// Names the field of a refusal as the command line does: see [`Problem::in_words_of`].
+    pub(super) fn in_words_of(mut self, words: &[(&str, &str)]) -> Self {
+        if let Self::Refused(problem) = &mut self {
+            problem.in_words_of(words);
+        }
+        self
+    }
+
     /// Whether trying again later may help.
     pub(super) fn may_pass(&self) -> bool {
         matches!(self, Self::Unreachable { .. } | Self::CutOff { .. } | Self::Faulty(_))
@@ -124,11 +150,12 @@ impl Failure {
         match self {
             Self::Usage { cure, .. } => cure.as_deref(),
             Self::Refused(problem) | Self::Faulty(problem) => problem.cure.as_deref(),
-            Self::Unreachable { cure, .. } | Self::UnknownOutcome { cure, .. } => Some(cure),
+            Self::Unreachable { cure, .. } | Self::UnknownOutcome { cure, .. } | Self::NotShown { cure, .. } => Some(cure),
             Self::CutOff { .. }
             | Self::Confused { .. }
             | Self::CheckFailed(_)
             | Self::Interrupted
+            | Self::Ended { .. }
             | Self::Stdout(_)
             | Self::Runtime { .. }
             | Self::Serve(_)

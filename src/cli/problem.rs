@@ -31,6 +31,15 @@ impl Problem {
     }
 }
 
+impl Problem {
+    /// Names the field at fault as the command line does; `words` are the API's name and the command line's.
+    pub(super) fn in_words_of(&mut self, words: &[(&str, &str)]) {
+        if let Some((_, word)) = words.iter().find(|(field, _)| self.field.as_deref() == Some(field)) {
+            self.field = Some((*word).to_owned());
+        }
+    }
+}
+
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match [&self.detail, &self.title].into_iter().flatten().find(|text| !text.is_empty()) {

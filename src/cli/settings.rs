@@ -8,6 +8,7 @@ use secrecy::SecretString;
 use super::config_file::ConfigFile;
 use super::env::{self, Env};
 use super::failure::Failure;
+use crate::types::ResourceName;
 
 /// Where `lakeshore serve` listens unless it is told otherwise.
 const DEFAULT_SERVER: &str = "http://127.0.0.1:7420";
@@ -106,8 +107,10 @@ pub(super) fn resolve(
         return Err(Failure::usage("--namespace is given more than once; only `tokens create` takes several"));
     }
     let namespace_by_flag = flag.is_some();
-    let namespace = pick((flag, "--namespace"), (env.namespace, env::NAMESPACE), file.namespace, "namespace")
-        .map_or_else(|| DEFAULT_NAMESPACE.to_owned(), |setting| setting.value);
+    let namespace = match pick((flag, "--namespace"), (env.namespace, env::NAMESPACE), file.namespace, "namespace") {
+        Some(setting) => parse_namespace(setting)?,
+        None => DEFAULT_NAMESPACE.to_owned(),
+    };
     let ca_file = flags.ca_file.clone().or(env.ca_file.map(PathBuf::from)).or(file.ca_file);
     Ok(Settings { server, token, namespace, namespace_by_flag, ca_file })
 }
@@ -124,6 +127,22 @@ fn parse_server(server: &Setting<String>) -> Result<Url, Failure> {
         Ok(url) if url.query().is_some() || url.fragment().is_some() => wrong("has a query or a fragment"),
         Ok(url) => Ok(url),
         Err(_) => wrong("is not a URL"),
+    }
+}
+
+/// Refuses what no namespace is called: as part of a path it would name something else.
+fn parse_namespace(Setting { value, origin }: Setting<String>) -> Result<String, Failure> {
+    match value.parse::<ResourceName>() {
+        Ok(name) => Ok(name.into()),
+        Err(error) => Err(Failure::usage(format!("the namespace from {origin}: {error}"))),
+    }
+}
+
+/// Reads an id of a token: an empty one, or one of dots, would name another path.
+pub(super) fn parse_id(text: &str) -> Result<String, String> {
+    match text.trim() {
+        "" | "." | ".." => Err("an id is 16 digits and letters, and the list of tokens shows it".to_owned()),
+        _ => Ok(text.to_owned()),
     }
 }
 

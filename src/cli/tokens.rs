@@ -7,11 +7,13 @@ use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 
 use super::failure::Failure;
+use super::new_token::Words;
 use super::output::{self, Format};
 use super::session::Session;
-use super::settings::ConnectionArgs;
+use super::settings::{ConnectionArgs, parse_id};
 use super::terminal::note;
-use crate::control_plane::{NewToken, create_token};
+use crate::control_plane::{NewToken, TokenError, create_token};
+use crate::error::Chain;
 
 pub(super) const EXAMPLE: &str = "\
 Examples:
@@ -51,7 +53,7 @@ pub(super) struct CreateArgs {
 #[derive(Debug, clap::Args)]
 pub(super) struct RevokeArgs {
     /// Id of the token, as `tokens list` shows it
-    #[arg(value_name = "ID")]
+    #[arg(value_name = "ID", value_parser = parse_id)]
     id: String,
 }
 
@@ -89,24 +91,27 @@ async fn create_in_data(data: PathBuf, request: NewToken, format: Format) -> Res
         note(&format!("{} is a new data folder; a server must be started with it to know this token", data.display()));
     }
     let created = tokio::task::spawn_blocking(move || create_token(&data, request)).await;
-    let created = created.map_err(|e| Failure::Runtime { source: e.into() })?.map_err(Failure::Token)?;
+    let created = created.map_err(|e| Failure::Runtime { source: e.into() })?.map_err(|error| match error {
+        TokenError::NoAnswer { .. } => words().unknown(&Chain(&error).to_string()),
+        error => Failure::Token(error),
+    })?;
     created.notices.iter().for_each(|notice| note(notice));
     let token = created.token.expose_secret();
-    print(format, &json!({"id": created.id, "name": created.name, "token": token}), token)
+    words().show(format, &json!({"id": created.id, "name": created.name, "token": token}), token)
 }
 
 async fn create(request: NewToken, session: &Session) -> Result<(), Failure> {
     let body = json!({"name": request.name, "admin": request.admin, "namespaces": request.namespaces});
-    let created = session.client.post(&["v1", "tokens"], &body).await?;
+    let fields = [("name", "--name"), ("namespaces", "--namespace")];
+    let created = session.client.post(&["v1", "tokens"], &body).await.map_err(|failure| words().unanswered(failure.in_words_of(&fields)))?;
     let token = created.get("token").and_then(Value::as_str).ok_or_else(|| session.client.confused("a new token without its text"))?;
-    print(session.format, &created, token)
+    words().show(session.format, &created, token)
 }
 
-fn print(format: Format, answer: &Value, token: &str) -> Result<(), Failure> {
-    if format != Format::Table {
-        return output::object(format, answer);
+fn words() -> Words {
+    Words {
+        list: "lakeshore tokens list",
+        revoke: "lakeshore tokens revoke".to_owned(),
+        shown: "the token is shown only now; keep it, for example as LAKESHORE_TOKEN".to_owned(),
     }
-    output::write(&format!("{token}\n"))?;
-    note("the token is shown only now; keep it, for example as LAKESHORE_TOKEN");
-    Ok(())
 }

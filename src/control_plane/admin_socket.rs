@@ -4,15 +4,18 @@
 //!
 //! Whoever may open the socket owns the folder, and could read the database itself: no token is asked for.
 
+use std::cell::RefCell;
 use std::fs::{File, Permissions};
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener as StdListener, UnixStream as StdStream};
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
@@ -21,7 +24,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::backup::{BackedUp, BackupError, Copied, Counting, Plan};
+use super::backup::{BackedUp, BackupError, Copied, Counting, Plan, Progress, Step};
 use super::http::{self, App};
 use super::store::{ExclusiveStore, StoreError};
 use crate::error::Chain;
@@ -32,6 +35,10 @@ const SOCKET: &str = "admin.sock";
 const MAX_LINE: u64 = 64 << 10;
 /// How long either side waits for the other.
 const WAIT: Duration = Duration::from_secs(10);
+/// How often a server that makes a copy says so.
+const WORKING_EVERY: Duration = Duration::from_secs(2);
+/// How patient a backup is.
+const PATIENCE: Patience = Patience { look_up: Duration::from_secs(1), silence: Duration::from_secs(30) };
 
 /// A caller token to make.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,7 +76,13 @@ pub enum TokenError {
     /// The request was refused: what is wrong with it, and what to do.
     #[error("{0}")]
     Refused(String),
-    /// A server holds the folder, and its socket did not answer.
+    /// No server runs, and somebody else has the folder.
+    #[error("{}", held(path))]
+    Held {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A server holds the folder, and its socket did not take the request. Nothing was made.
     #[error("ask the server that runs on this data folder, by {}", path.display())]
     Socket {
         /// The socket.
@@ -78,6 +91,22 @@ pub enum TokenError {
         #[source]
         source: io::Error,
     },
+    /// The server took the request and did not answer: whether the token was made is not known.
+    #[error("{why} from the server that runs on this data folder, by {}", path.display())]
+    NoAnswer {
+        /// The socket.
+        path: PathBuf,
+        /// What came instead.
+        why: String,
+    },
+}
+
+/// What to say when the folder is locked and no server listens.
+pub(super) fn held(folder: &Path) -> String {
+    format!(
+        "the data folder {} is held by another lakeshore command, such as a backup, or by a server that starts or ends; try again when it is done",
+        folder.display()
+    )
 }
 
 #[derive(Serialize, Deserialize)]
@@ -96,6 +125,8 @@ enum Answer {
         token: String,
     },
     Refused(String),
+    /// The request was taken, and its answer takes time.
+    Working {},
     /// An archive comes, with so many bytes of content.
     Archive {
         bytes: u64,
@@ -113,7 +144,7 @@ fn through(folder: &Path, name: &str) -> io::Result<(File, PathBuf)> {
 /// Makes a caller token in the data folder `data`: through the running server when there is one, else in the store itself.
 ///
 /// # Errors
-/// [`TokenError`]; nothing was made then, unless the socket failed after the request was sent.
+/// [`TokenError`]; nothing was made then, unless it is [`TokenError::NoAnswer`].
 pub fn create_token(data: &Path, request: NewToken) -> Result<CreatedToken, TokenError> {
     match ExclusiveStore::open(data) {
         Ok(mut store) => {
@@ -124,27 +155,38 @@ pub fn create_token(data: &Path, request: NewToken) -> Result<CreatedToken, Toke
             created.notices = store.notices().to_vec();
             Ok(created)
         }
-        Err(StoreError::InUse { .. }) => {
-            let answer = ask(data, &Request::CreateToken(request)).map_err(|source| TokenError::Socket { path: data.join(SOCKET), source })?;
-            match answer {
-                Answer::Created { id, name, token } => Ok(CreatedToken { id, name, token: token.into(), notices: vec![] }),
-                Answer::Refused(why) => Err(TokenError::Refused(why)),
-                Answer::Archive { .. } | Answer::BackedUp(_) => {
-                    let source = io::Error::new(io::ErrorKind::InvalidData, "the answer is not one to a new token");
-                    Err(TokenError::Socket { path: data.join(SOCKET), source })
-                }
+        Err(StoreError::InUse { .. }) => match ask(data, &Request::CreateToken(request))? {
+            Answer::Created { id, name, token } => Ok(CreatedToken { id, name, token: token.into(), notices: vec![] }),
+            Answer::Refused(why) => Err(TokenError::Refused(why)),
+            Answer::Archive { .. } | Answer::BackedUp(_) | Answer::Working {} => {
+                Err(TokenError::NoAnswer { path: data.join(SOCKET), why: "no answer to a new token, but another,".to_owned() })
             }
-        }
+        },
         Err(error) => Err(error.into()),
     }
 }
 
-fn ask(data: &Path, request: &Request) -> io::Result<Answer> {
+fn connect(data: &Path) -> io::Result<StdStream> {
     let (_handle, path) = through(data, SOCKET)?;
-    let stream = StdStream::connect(path)?;
-    stream.set_read_timeout(Some(WAIT))?;
-    send(&stream, request)?;
-    read_answer(&mut BufReader::new(stream))
+    StdStream::connect(path)
+}
+
+/// Whether nobody listens there: the socket is absent, or was left by a server that is gone.
+fn is_deserted(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
+}
+
+fn ask(data: &Path, request: &Request) -> Result<Answer, TokenError> {
+    let socket = |source| TokenError::Socket { path: data.join(SOCKET), source };
+    let stream = connect(data).map_err(|error| if is_deserted(&error) { TokenError::Held { path: data.to_owned() } } else { socket(error) })?;
+    stream.set_read_timeout(Some(WAIT)).and_then(|()| send(&stream, request)).map_err(socket)?;
+    read_answer(&mut BufReader::new(stream)).map_err(|error| {
+        let why = match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => format!("no answer within {} s", WAIT.as_secs()),
+            _ => format!("no whole answer ({error})"),
+        };
+        TokenError::NoAnswer { path: data.join(SOCKET), why }
+    })
 }
 
 fn send(mut stream: &StdStream, line: &impl Serialize) -> io::Result<()> {
@@ -161,38 +203,101 @@ fn read_answer(stream: &mut impl BufRead) -> io::Result<Answer> {
 }
 
 /// Has the running server write a backup to `out`.
-pub(super) fn back_up(data: &Path, out: &mut dyn Write, progress: &mut dyn FnMut(u64, u64)) -> Result<BackedUp, BackupError> {
+pub(super) fn back_up(data: &Path, out: &mut dyn Write, progress: &mut Progress<'_>) -> Result<BackedUp, BackupError> {
     let at = |source| BackupError::Socket { path: data.join(SOCKET), source };
-    let connect = || {
-        let (_handle, path) = through(data, SOCKET)?;
-        let stream = StdStream::connect(path)?; // without a time-out for reading: the copy of a large database takes its time
-        send(&stream, &Request::BackUp {})?;
-        Ok(BufReader::new(stream))
+    let stream = connect(data).map_err(|error| if is_deserted(&error) { BackupError::Held { path: data.to_owned() } } else { at(error) })?;
+    send(&stream, &Request::BackUp {}).map_err(at)?;
+    receive(stream, PATIENCE, out, progress).map_err(|error| match error {
+        ReceiveError::Socket(source) => at(source),
+        ReceiveError::Other(error) => error,
+    })
+}
+
+enum ReceiveError {
+    Socket(io::Error),
+    Other(BackupError),
+}
+
+impl From<io::Error> for ReceiveError {
+    fn from(error: io::Error) -> Self {
+        Self::Socket(error)
+    }
+}
+
+/// Takes an archive that a server sends.
+fn receive(stream: StdStream, patience: Patience, out: &mut dyn Write, progress: &mut Progress<'_>) -> Result<BackedUp, ReceiveError> {
+    let progress = RefCell::new(progress);
+    let odd = || io::Error::new(io::ErrorKind::InvalidData, "the answer is not one to a backup; use the server's release");
+    stream.set_read_timeout(Some(patience.look_up))?;
+    let mut stream = BufReader::new(Patient { stream, patience, silent: Duration::ZERO, progress: &progress });
+    let total = loop {
+        match read_answer(&mut stream)? {
+            Answer::Working {} => {}
+            Answer::Archive { bytes } => break bytes,
+            Answer::Refused(why) => return Err(ReceiveError::Other(BackupError::Refused(why))),
+            Answer::Created { .. } | Answer::BackedUp(_) => return Err(odd().into()),
+        }
     };
-    let mut stream = connect().map_err(at)?;
-    let odd = || at(io::Error::new(io::ErrorKind::InvalidData, "the answer is not one to a backup; use the server's release"));
-    let total = match read_answer(&mut stream).map_err(at)? {
-        Answer::Archive { bytes } => bytes,
-        Answer::Refused(why) => return Err(BackupError::Refused(why)),
-        Answer::Created { .. } | Answer::BackedUp(_) => return Err(odd()),
-    };
-    let mut out = Counting { out, written: 0, total, progress };
+    let mut out = Counting { out, written: 0, total, progress: &mut |step| progress.borrow_mut()(step) };
     loop {
         let mut length = [0; 4];
-        stream.read_exact(&mut length).map_err(at)?;
-        let length = u64::from(u32::from_be_bytes(length));
-        if length == 0 {
+        stream.read_exact(&mut length)?;
+        let mut left = u64::from(u32::from_be_bytes(length));
+        if left == 0 {
             break;
         }
-        let copied = io::copy(&mut (&mut stream).take(length), &mut out).map_err(BackupError::Archive)?;
-        if copied < length {
-            return Err(at(io::ErrorKind::UnexpectedEof.into()));
+        while left > 0 {
+            let piece = stream.fill_buf()?;
+            let piece = piece.get(..usize::try_from(left).unwrap_or(usize::MAX)).unwrap_or(piece);
+            if piece.is_empty() {
+                return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+            }
+            out.write_all(piece).map_err(|error| ReceiveError::Other(BackupError::Archive(error)))?;
+            let taken = piece.len();
+            stream.consume(taken);
+            left -= taken as u64;
         }
     }
-    match read_answer(&mut stream).map_err(at)? {
+    match read_answer(&mut stream)? {
         Answer::BackedUp(done) => Ok(done),
-        Answer::Refused(why) => Err(BackupError::Refused(why)),
-        Answer::Created { .. } | Answer::Archive { .. } => Err(odd()),
+        Answer::Refused(why) => Err(ReceiveError::Other(BackupError::Refused(why))),
+        Answer::Created { .. } | Answer::Archive { .. } | Answer::Working {} => Err(odd().into()),
+    }
+}
+
+/// How long a server may be silent, and how often whoever waits is told.
+#[derive(Clone, Copy)]
+struct Patience {
+    look_up: Duration,
+    silence: Duration,
+}
+
+/// Reads from a server that may take its time, but says so: one that is stopped or stuck is not waited for without end.
+struct Patient<'a, 'b> {
+    stream: StdStream,
+    patience: Patience,
+    silent: Duration,
+    progress: &'a RefCell<&'a mut Progress<'b>>,
+}
+
+impl Read for Patient<'_, '_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self.stream.read(buffer) {
+                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                    self.silent += self.patience.look_up;
+                    if self.silent >= self.patience.silence {
+                        let why = format!("no word from it for {} s: it is stopped or stuck; its log may say why", self.silent.as_secs());
+                        return Err(io::Error::new(io::ErrorKind::TimedOut, why));
+                    }
+                    self.progress.borrow_mut()(Step::Waiting { silent: self.silent });
+                }
+                read => {
+                    self.silent = Duration::ZERO;
+                    return read;
+                }
+            }
+        }
     }
 }
 
@@ -246,20 +351,65 @@ pub(crate) async fn run(listener: UnixListener, desk: Desk, stop: CancellationTo
 async fn serve(mut stream: UnixStream, desk: &Desk) -> io::Result<()> {
     let mut line = String::new();
     timeout(WAIT, tokio::io::BufReader::new((&mut stream).take(MAX_LINE)).read_line(&mut line)).await??;
-    let answer = match serde_json::from_str(&line) {
-        Ok(Request::CreateToken(request)) => match http::create_caller_token(desk.app.store.as_ref(), request).await {
-            Ok(created) => Answer::Created { id: created.id, name: created.name, token: created.token.expose_secret().to_owned() },
-            Err(error) => Answer::Refused(error.text()),
+    if is_gone(&stream)? {
+        tracing::warn!("A client of the admin socket was gone before its request was looked at; nothing was done");
+        return Ok(());
+    }
+    match serde_json::from_str(&line) {
+        Ok(Request::CreateToken(request)) => create(stream, desk, request).await,
+        Ok(Request::BackUp {}) => match plan_for(&mut stream, desk).await {
+            Some(Ok((plan, _turn))) => send_archive(stream, plan).await,
+            Some(Err(why)) => answer(&mut stream, &Answer::Refused(why)).await,
+            None => Ok(()),
         },
-        Ok(Request::BackUp {}) => match plan(desk).await {
-            Ok((plan, _turn)) => return send_archive(stream, plan).await,
-            Err(why) => Answer::Refused(why),
-        },
-        Err(_) => Answer::Refused("the request is not understood; use the same release as the server's".into()),
-    };
-    let mut line = serde_json::to_vec(&answer)?;
+        Err(_) => answer(&mut stream, &Answer::Refused("the request is not understood; use the same release as the server's".into())).await,
+    }
+}
+
+async fn answer(stream: &mut UnixStream, answer: &Answer) -> io::Result<()> {
+    let mut line = serde_json::to_vec(answer)?;
     line.push(b'\n');
     timeout(WAIT, stream.write_all(&line)).await?
+}
+
+/// Whether the other side has hung up: a request of one that did is not carried out, since nobody would know that it was.
+fn is_gone(stream: &UnixStream) -> io::Result<bool> {
+    let stream = StdStream::from(stream.as_fd().try_clone_to_owned()?); // as non-blocking as the original
+    match (&stream).read(&mut [0]) {
+        Ok(read) => Ok(read == 0),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
+/// Makes a token, and revokes it when its text cannot be handed over: it would be valid, and nobody's.
+async fn create(mut stream: UnixStream, desk: &Desk, request: NewToken) -> io::Result<()> {
+    let store = desk.app.store.as_ref();
+    let created = match http::create_caller_token(store, request).await {
+        Ok(created) => created,
+        Err(error) => return answer(&mut stream, &Answer::Refused(error.text())).await,
+    };
+    let CreatedToken { id, name, token, .. } = created;
+    let told = answer(&mut stream, &Answer::Created { id: id.clone(), name, token: token.expose_secret().to_owned() }).await;
+    if told.is_err() {
+        let revoked = store.revoke_token(id.clone(), Timestamp::now()).await;
+        tracing::warn!(token = %id, revoked = matches!(revoked, Ok(true)), "A new token could not be handed over");
+    }
+    told
+}
+
+/// Prepares a backup, and says in the meantime that it works. `None` when the client has gone.
+async fn plan_for<'a>(stream: &mut UnixStream, desk: &'a Desk) -> Option<Result<(Plan, SemaphorePermit<'a>), String>> {
+    let (mut planned, mut gone) = (pin!(plan(desk)), false);
+    let mut working = tokio::time::interval(WORKING_EVERY);
+    loop {
+        tokio::select! {
+            planned = planned.as_mut() => return (!gone).then_some(planned),
+            // Even for nobody the copy is waited for: another one may only then be written under its name.
+            _ = working.tick(), if !gone => gone = answer(stream, &Answer::Working {}).await.is_err(),
+        }
+    }
 }
 
 /// Copies the database, and looks up what goes with it.

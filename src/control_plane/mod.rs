@@ -32,7 +32,7 @@ mod tls;
 pub(crate) mod tokens;
 
 pub use admin_socket::{CreatedToken, NewToken, TokenError, create_token};
-pub use backup::{BackedUp, BackupError, back_up};
+pub use backup::{BackedUp, BackupError, Progress, Step, back_up};
 pub use options::{InvalidDuration, ServeOptions, parse_duration};
 pub use server::{ServeError, Server, serve};
 pub use store::StoreError;

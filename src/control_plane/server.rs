@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::admin_socket::Desk;
+use super::backup::Copied;
 use super::clock::Clock;
 use super::disk::Disk;
 use super::http::App;
@@ -79,6 +80,7 @@ pub struct Server {
     stop: CancellationToken,
     tasks: TaskTracker,
     go_away: GoAway,
+    data: PathBuf,
 }
 
 struct GoAway(Arc<Hub>);
@@ -99,6 +101,7 @@ impl Server {
         for notice in exclusive.notices() {
             tracing::warn!(data = %options.data.display(), "{notice}");
         }
+        drop(Copied::in_folder(&options.data)); // of a backup that was killed
         let store: Arc<dyn Store> = Arc::new(SqliteStore::start(exclusive)?);
         if let Some(path) = &options.bootstrap_token_file {
             bootstrap(store.as_ref(), path).await?;
@@ -130,7 +133,7 @@ impl Server {
         tasks.spawn(admin_socket::run(socket, desk, stop.clone()));
         tasks.spawn(listen::run(listener, certificate.clone(), http::router(app), stop.clone(), tasks.clone()));
         tracing::info!(address = %address, tls = certificate.is_some(), data = %options.data.display(), version = env!("CARGO_PKG_VERSION"), "Control plane listens");
-        Ok(Self { address, stop, tasks, go_away: GoAway(hub) })
+        Ok(Self { address, stop, tasks, go_away: GoAway(hub), data: options.data.clone() })
     }
 
     /// Where it listens; the port that the system chose when the options said 0.
@@ -146,6 +149,7 @@ impl Server {
         if tokio::time::timeout(DRAIN, self.tasks.wait()).await.is_err() {
             tracing::warn!("Some requests did not finish in time");
         }
+        drop(Copied::in_folder(&self.data)); // of a backup that this ends
         tracing::info!("Control plane stopped");
     }
 }

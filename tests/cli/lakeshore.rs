@@ -13,7 +13,7 @@ pub(crate) const TOKEN: &str = "lakeshore_SECRETSECRETSECRETSECRETSECRETSECRETSE
 
 /// One call of `lakeshore`, being prepared.
 pub(crate) struct Lakeshore {
-    command: Command,
+    pub(crate) command: Command,
     home: TempDir,
     stdin: Vec<u8>,
 }

@@ -14,10 +14,12 @@ mod daemon;
 #[path = "../control_plane/plane.rs"]
 mod plane;
 
+mod backups;
 mod follow;
 mod help;
 mod interrupt;
 mod lakeshore;
+mod new_tokens;
 mod play;
 mod real;
 mod requests;

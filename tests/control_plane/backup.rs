@@ -221,10 +221,12 @@ async fn a_backup_goes_to_stdout_and_never_over_a_file() {
     let said = String::from_utf8_lossy(&refused.stderr);
     assert!(refused.status.code() == Some(2) && said.contains("overwrites nothing"), "{said}");
     assert!(std::fs::read(&one).expect("it is there") == streamed.stdout);
-    std::fs::write(file("two.tar.partial"), "").expect("it is written");
+    let held = std::fs::File::create(file("two.tar.partial")).expect("it is made");
+    held.lock().expect("nobody holds it");
     let refused = lakeshore(&["backup", "--data", text(&data), text(&two)]).await;
-    assert_eq!(refused.status.code(), Some(2), "{}", String::from_utf8_lossy(&refused.stderr));
-    std::fs::remove_file(file("two.tar.partial")).expect("it is removed");
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(refused.status.code() == Some(2) && said.contains("written by another backup"), "{said}");
+    drop(held);
     let refused = lakeshore(&["backup", "--data", text(&absent), text(&two)]).await;
     assert!(String::from_utf8_lossy(&refused.stderr).contains("no data folder of a control plane"));
     assert!(!absent.exists() && !two.exists(), "nothing is made");

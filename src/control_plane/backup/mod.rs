@@ -8,6 +8,7 @@ mod archive;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -15,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::admin_socket;
 use super::logs::LogFiles;
 use super::store::{DATABASE, ExclusiveStore, LOGS, StoreError, StoredLog};
+use crate::types::shell_word;
 use archive::Archive;
 
 /// A backup that was made.
@@ -40,6 +42,15 @@ pub enum BackupError {
     /// The store cannot be used.
     #[error("copy the store")]
     Store(#[from] StoreError),
+    /// The folder cannot be locked, and its database not be brought to one state.
+    #[error("{} cannot be written to, which a backup needs: back up a copy of it that can, made by `cp -a {} COPY`", path.display(), shell_word(&path.to_string_lossy()))]
+    ReadOnly {
+        /// The folder.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
     /// There is nothing to copy.
     #[error("{} holds no {DATABASE}: it is no data folder of a control plane", path.display())]
     NoData {
@@ -49,6 +60,12 @@ pub enum BackupError {
     /// A file cannot be read, or the archive cannot be written.
     #[error("write the archive")]
     Archive(#[source] io::Error),
+    /// No server runs, and somebody else has the folder.
+    #[error("{}", admin_socket::held(path))]
+    Held {
+        /// The folder.
+        path: PathBuf,
+    },
     /// A server holds the folder, and its socket did not answer.
     #[error("ask the server that runs on this data folder, by {}", path.display())]
     Socket {
@@ -63,27 +80,57 @@ pub enum BackupError {
     Refused(String),
 }
 
+/// How far a backup is.
+#[derive(Clone, Copy, Debug)]
+pub enum Step<'a> {
+    /// The server has said nothing for so long.
+    Waiting {
+        /// Since its last word.
+        silent: Duration,
+    },
+    /// This process is about to write a copy of the database. Whoever ends the process before the backup has ended removes it.
+    Copying {
+        /// The copy.
+        copy: &'a Path,
+    },
+    /// Content has been written.
+    Written {
+        /// So many bytes.
+        bytes: u64,
+        /// Of so many.
+        of: u64,
+    },
+}
+
+/// Hears of each [`Step`].
+pub type Progress<'a> = dyn FnMut(Step<'_>) + 'a;
+
 /// Writes a backup of the data folder `data` to `out`: by the running server when there is one, else from the files themselves.
-/// `progress` hears how many bytes of how many have been written.
 ///
 /// # Errors
 /// [`BackupError`]; what was written is no backup then.
-pub fn back_up(data: &Path, out: &mut dyn Write, progress: &mut dyn FnMut(u64, u64)) -> Result<BackedUp, BackupError> {
+pub fn back_up(data: &Path, out: &mut dyn Write, progress: &mut Progress<'_>) -> Result<BackedUp, BackupError> {
     if !data.join(DATABASE).exists() {
         return Err(BackupError::NoData { path: data.to_owned() });
     }
     let exclusive = match ExclusiveStore::open(data) {
         Ok(exclusive) => exclusive,
         Err(StoreError::InUse { .. }) => return admin_socket::back_up(data, out, progress),
+        Err(StoreError::Folder { source, .. }) if is_read_only(&source) => return Err(BackupError::ReadOnly { path: data.to_owned(), source }),
         Err(error) => return Err(error.into()),
     };
     let copy = Copied::in_folder(data);
+    progress(Step::Copying { copy: copy.path() });
     let logs = exclusive.copy(&copy.0)?;
     let files = LogFiles::at(data.join(LOGS));
     let plan = Plan::new(copy, logs, &files).map_err(BackupError::Archive)?;
     let mut out = Counting { out, written: 0, total: plan.bytes(), progress };
     let done = plan.write(&mut out).map_err(BackupError::Archive)?;
     Ok(BackedUp { notices: exclusive.notices().to_vec(), ..done })
+}
+
+fn is_read_only(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
 }
 
 /// The database's copy, on its way into the archive. Removed when it is no longer needed.
@@ -101,7 +148,7 @@ impl Copied {
 
 impl Drop for Copied {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0); // the next backup overwrites one that stays
+        let _ = std::fs::remove_file(&self.0); // the next backup overwrites one that stays, and the next server removes it
     }
 }
 
@@ -181,14 +228,14 @@ pub(crate) struct Counting<'a> {
     pub(crate) out: &'a mut dyn Write,
     pub(crate) written: u64,
     pub(crate) total: u64,
-    pub(crate) progress: &'a mut dyn FnMut(u64, u64),
+    pub(crate) progress: &'a mut Progress<'a>,
 }
 
 impl Write for Counting<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.out.write(bytes)?;
         self.written += written as u64;
-        (self.progress)(self.written.min(self.total), self.total);
+        (self.progress)(Step::Written { bytes: self.written.min(self.total), of: self.total });
         Ok(written)
     }
 
