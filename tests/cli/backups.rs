@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::Child;
-use std::time::{Duration, Instant};
+use std::sync::mpsc;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -22,16 +22,15 @@ fn text(path: &Path) -> &str {
 }
 
 /// The end of a program that must not hang.
-fn end_of(mut child: Child) -> Ended {
-    let began = Instant::now();
-    while child.try_wait().expect("it is ours").is_none() {
-        if began.elapsed() > STUCK {
-            child.kill().expect("it runs");
-            panic!("it hangs: {:?}", child.wait_with_output());
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    ended(child.wait_with_output().expect("it ended"))
+fn end_of(child: Child) -> Ended {
+    let process = child.id();
+    let (waited, end) = mpsc::channel();
+    std::thread::spawn(move || waited.send(child.wait_with_output()));
+    let output = end.recv_timeout(STUCK).unwrap_or_else(|_| {
+        signal(process, Signal::SIGKILL);
+        panic!("it hangs: {:?}", end.recv())
+    });
+    ended(output.expect("it ended"))
 }
 
 fn make_data(data: &Path) {
