@@ -4,7 +4,8 @@
 //!
 //! Whoever may open the socket owns the folder, and could read the database itself: no token is asked for.
 
-use std::cell::RefCell;
+mod receive;
+
 use std::fs::{File, Permissions};
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::os::fd::{AsFd, AsRawFd};
@@ -24,10 +25,11 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::backup::{BackedUp, BackupError, Copied, Counting, Plan, Progress, Step};
+use super::backup::{BackedUp, Copied, Plan};
 use super::http::{self, App};
 use super::store::{ExclusiveStore, StoreError};
 use crate::error::Chain;
+pub(super) use receive::back_up;
 
 /// Its name in the data folder.
 const SOCKET: &str = "admin.sock";
@@ -37,8 +39,6 @@ const MAX_LINE: u64 = 64 << 10;
 const WAIT: Duration = Duration::from_secs(10);
 /// How often a server that makes a copy says so.
 const WORKING_EVERY: Duration = Duration::from_secs(2);
-/// How patient a backup is.
-const PATIENCE: Patience = Patience { look_up: Duration::from_secs(1), silence: Duration::from_secs(30) };
 
 /// A caller token to make.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -200,105 +200,6 @@ fn read_answer(stream: &mut impl BufRead) -> io::Result<Answer> {
     let mut answer = String::new();
     stream.take(MAX_LINE).read_line(&mut answer)?;
     Ok(serde_json::from_str(&answer)?)
-}
-
-/// Has the running server write a backup to `out`.
-pub(super) fn back_up(data: &Path, out: &mut dyn Write, progress: &mut Progress<'_>) -> Result<BackedUp, BackupError> {
-    let at = |source| BackupError::Socket { path: data.join(SOCKET), source };
-    let stream = connect(data).map_err(|error| if is_deserted(&error) { BackupError::Held { path: data.to_owned() } } else { at(error) })?;
-    send(&stream, &Request::BackUp {}).map_err(at)?;
-    receive(stream, PATIENCE, out, progress).map_err(|error| match error {
-        ReceiveError::Socket(source) => at(source),
-        ReceiveError::Other(error) => error,
-    })
-}
-
-enum ReceiveError {
-    Socket(io::Error),
-    Other(BackupError),
-}
-
-impl From<io::Error> for ReceiveError {
-    fn from(error: io::Error) -> Self {
-        Self::Socket(error)
-    }
-}
-
-/// Takes an archive that a server sends.
-fn receive(stream: StdStream, patience: Patience, out: &mut dyn Write, progress: &mut Progress<'_>) -> Result<BackedUp, ReceiveError> {
-    let progress = RefCell::new(progress);
-    let odd = || io::Error::new(io::ErrorKind::InvalidData, "the answer is not one to a backup; use the server's release");
-    stream.set_read_timeout(Some(patience.look_up))?;
-    let mut stream = BufReader::new(Patient { stream, patience, silent: Duration::ZERO, progress: &progress });
-    let total = loop {
-        match read_answer(&mut stream)? {
-            Answer::Working {} => {}
-            Answer::Archive { bytes } => break bytes,
-            Answer::Refused(why) => return Err(ReceiveError::Other(BackupError::Refused(why))),
-            Answer::Created { .. } | Answer::BackedUp(_) => return Err(odd().into()),
-        }
-    };
-    let mut out = Counting { out, written: 0, total, progress: &mut |step| progress.borrow_mut()(step) };
-    loop {
-        let mut length = [0; 4];
-        stream.read_exact(&mut length)?;
-        let mut left = u64::from(u32::from_be_bytes(length));
-        if left == 0 {
-            break;
-        }
-        while left > 0 {
-            let piece = stream.fill_buf()?;
-            let piece = piece.get(..usize::try_from(left).unwrap_or(usize::MAX)).unwrap_or(piece);
-            if piece.is_empty() {
-                return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
-            }
-            out.write_all(piece).map_err(|error| ReceiveError::Other(BackupError::Archive(error)))?;
-            let taken = piece.len();
-            stream.consume(taken);
-            left -= taken as u64;
-        }
-    }
-    match read_answer(&mut stream)? {
-        Answer::BackedUp(done) => Ok(done),
-        Answer::Refused(why) => Err(ReceiveError::Other(BackupError::Refused(why))),
-        Answer::Created { .. } | Answer::Archive { .. } | Answer::Working {} => Err(odd().into()),
-    }
-}
-
-/// How long a server may be silent, and how often whoever waits is told.
-#[derive(Clone, Copy)]
-struct Patience {
-    look_up: Duration,
-    silence: Duration,
-}
-
-/// Reads from a server that may take its time, but says so: one that is stopped or stuck is not waited for without end.
-struct Patient<'a, 'b> {
-    stream: StdStream,
-    patience: Patience,
-    silent: Duration,
-    progress: &'a RefCell<&'a mut Progress<'b>>,
-}
-
-impl Read for Patient<'_, '_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        loop {
-            match self.stream.read(buffer) {
-                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
-                    self.silent += self.patience.look_up;
-                    if self.silent >= self.patience.silence {
-                        let why = format!("no word from it for {} s: it is stopped or stuck; its log may say why", self.silent.as_secs());
-                        return Err(io::Error::new(io::ErrorKind::TimedOut, why));
-                    }
-                    self.progress.borrow_mut()(Step::Waiting { silent: self.silent });
-                }
-                read => {
-                    self.silent = Duration::ZERO;
-                    return read;
-                }
-            }
-        }
-    }
 }
 
 /// Makes the socket. One that an earlier process left is replaced: the folder's lock is held.
