@@ -89,6 +89,8 @@ struct Seek {
     /// Complete lines with the target's stamp passed so far.
     passed: u64,
     held: Vec<u8>,
+    /// The end of what was passed over of the current line, shorter than a stamp.
+    passed_over: Vec<u8>,
     /// Stamps of the lines held back; each has at least as many bytes in `held`.
     held_stamps: Vec<Stamp>,
 }
@@ -96,7 +98,14 @@ struct Seek {
 impl LogFramer {
     /// Begins at `resume`, where the log is `offset` bytes long. The log of another container than `resume`'s is taken from its start.
     pub fn new(container: String, resume: &ResumePoint, offset: u64) -> Self {
-        let seek = place_of(&container, resume).map(|(target, moment)| Seek { target, moment, passed: 0, held: Vec::new(), held_stamps: Vec::new() });
+        let seek = place_of(&container, resume).map(|(target, moment)| Seek {
+            target,
+            moment,
+            passed: 0,
+            held: Vec::new(),
+            passed_over: Vec::new(),
+            held_stamps: Vec::new(),
+        });
         Self {
             container,
             offset,
@@ -154,11 +163,17 @@ impl LogFramer {
                     rest
                 }
                 Line::Skip { stamp } => {
-                    let (_, rest, ended) = to_newline(raw, usize::MAX);
-                    if ended {
-                        self.skipped(stamp);
+                    let (line, rest, ended) = to_newline(raw, usize::MAX);
+                    if let Some(at) = self.glued(line) {
+                        self.recent.add(stamp);
+                        self.begin_target();
+                        raw.get(at..).unwrap_or_default()
+                    } else {
+                        if ended {
+                            self.skipped(stamp);
+                        }
+                        rest
                     }
-                    rest
                 }
                 Line::SkipPart { left } => {
                     let (bytes, rest, ended) = to_newline(raw, usize::try_from(left).unwrap_or(usize::MAX));
@@ -180,11 +195,16 @@ impl LogFramer {
                     rest
                 }
                 Line::Stray => {
-                    let (_, rest, ended) = to_newline(raw, usize::MAX);
-                    if ended {
-                        self.line = Line::Head;
+                    let (line, rest, ended) = to_newline(raw, usize::MAX);
+                    if let Some(at) = self.glued(line) {
+                        self.begin_target();
+                        raw.get(at..).unwrap_or_default()
+                    } else {
+                        if ended {
+                            self.line = Line::Head;
+                        }
+                        rest
                     }
-                    rest
                 }
             }
         }
@@ -249,6 +269,33 @@ impl LogFramer {
         }
         self.line = Line::Take;
         self.current = Some(Place { stamp, lines: self.recent.lines(&stamp), partial: 0 });
+    }
+
+    /// Looks for the line that is sought behind bytes that are passed over; says where behind its stamp it goes on.
+    ///
+    /// Where the filter of `sinceTime` leaves out a line's last part and not its first, which takes a part that is stamped before the one in
+    /// front of it, the newline is left out too, and the next line stands in the same line of the answer. No program knows the stamp that its
+    /// output will get, so that a line which holds the one that is sought is two.
+    fn glued(&mut self, passed: &[u8]) -> Option<usize> {
+        let seek = self.seek.as_mut()?;
+        let mut sought = seek.target.stamp.as_str().as_bytes().to_vec();
+        sought.push(b' ');
+        let before = seek.passed_over.len();
+        seek.passed_over.extend_from_slice(passed);
+        let found = seek.passed_over.windows(sought.len()).position(|window| window == sought);
+        if found.is_some() || passed.last() == Some(&b'\n') {
+            seek.passed_over.clear();
+        } else {
+            let kept = seek.passed_over.len().saturating_sub(sought.len() - 1);
+            seek.passed_over.drain(..kept);
+        }
+        found.map(|at| (at + sought.len()).saturating_sub(before))
+    }
+
+    fn begin_target(&mut self) {
+        if let Some(stamp) = self.seek.as_ref().map(|seek| seek.target.stamp) {
+            self.begin(stamp);
+        }
     }
 
     /// A line that was taken before has ended.

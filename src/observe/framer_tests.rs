@@ -165,6 +165,22 @@ fn a_line_of_ten_megabytes_comes_in_bounded_pieces_and_can_be_resumed_inside() {
     assert!(store.bytes == written(&log), "the bytes differ");
 }
 
+/// Two writers: the last part of a line may be stamped before its first, and the filter falls between them.
+#[test]
+fn a_line_that_a_filtered_newline_glued_to_another_is_found() {
+    let late = |content| entry(-30_000_000, content);
+    let glued = [part(1_000, "first, "), late("its end"), entry(SECOND + 1_000, "second"), entry(SECOND + 1_000, "third")];
+    let stray = [part(-2, "first, "), part(1_000, "its middle, "), late("its end"), entry(SECOND + 1_000, "second"), entry(SECOND + 1_000, "third")];
+    for log in [&glued[..], &stray[..]] {
+        for chunk in 1..90 {
+            let mut store = Store::default();
+            store.read(log.get(..log.len() - 1).expect("it has more"), usize::MAX, usize::MAX);
+            store.read(log, usize::MAX, chunk);
+            assert_eq!(store.bytes.escape_ascii().to_string(), written(log).escape_ascii().to_string(), "in pieces of {chunk}");
+        }
+    }
+}
+
 #[test]
 fn a_place_that_was_rotated_away_is_followed_by_what_is_there() {
     let log: Vec<Entry> = (0..10).map(|n| entry(n * 300_000_000, &format!("line {n}"))).collect();
