@@ -34,6 +34,9 @@ fn plant_job(install: &Value, node: &str) {
     run("kubectl", &["create", "-f", "-"], Some(&job.to_string())).ok();
 }
 
+/// Whether a Node is Ready.
+const READY: &str = "jsonpath={.status.conditions[?(@.type==\"Ready\")].status}";
+
 /// What of the enrolment is left that carries the node's name.
 fn left_of(node: &str) -> String {
     kubectl(&["get", "pods,jobs", "-n", "nymph-runs", "-l", &format!("nymph.dev/node={node}"), "-o", "name"]).ok().text()
@@ -66,6 +69,7 @@ fn a_node_that_is_killed_and_deleted_ends_its_launches_as_node_lost_and_leaves_n
 
     // The machine comes back, as another node of the same name.
     cluster(&["node", "start", victim]).ok();
+    until("the node is Ready again", || kubectl(&["get", "node", victim, "-o", READY]).text().contains("True").then_some(()));
     until("its daemon is connected", || daemons().iter().any(|d| d["node"] == victim && d["connected"] == true && d["ready"] == true).then_some(()));
     until("it takes launches", || (launch("print('back')", &["--node", victim]).code == Some(0)).then_some(()));
     daemon_on(None);

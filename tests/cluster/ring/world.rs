@@ -79,13 +79,20 @@ pub(crate) fn creates(id: &str) -> usize {
 fn story() -> String {
     let mut story = String::new();
     for args in [
-        &["get", "pods", "-A", "-o", "wide"][..],
+        &["get", "nodes", "-o", "wide"][..],
+        &["get", "pods", "-A", "-o", "wide"],
+        &["get", "events", "-n", "nymph-system", "--sort-by=.lastTimestamp"],
         &["get", "events", "-n", "nymph-runs", "--sort-by=.lastTimestamp"],
         &["logs", "-n", "nymph-system", "daemonset/nymph", "--all-pods", "--prefix", "--tail=40"],
         &["logs", "-n", "lakeshore", "statefulset/lakeshore", "--tail=40"],
     ] {
         let run = kubectl(args);
         let _ = writeln!(story, "--- kubectl {}\n{}{}", args.join(" "), run.text(), run.stderr);
+    }
+    for node in ["node1", "node2"] {
+        let log = cluster(&["logs", node]).text();
+        let from = log.len().saturating_sub(6_000);
+        let _ = writeln!(story, "--- the end of the log of {node}\n{}", log.get(log.ceil_char_boundary(from)..).unwrap_or_default());
     }
     let _ = writeln!(story, "--- lakeshore daemons\n{}", lakeshore(&["daemons"]).text());
     story
