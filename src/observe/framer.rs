@@ -86,6 +86,8 @@ struct Place {
 struct Seek {
     target: Place,
     moment: Timestamp,
+    /// The target's stamp as it stands before its line.
+    sought: Vec<u8>,
     /// Complete lines with the target's stamp passed so far.
     passed: u64,
     held: Vec<u8>,
@@ -101,6 +103,7 @@ impl LogFramer {
         let seek = place_of(&container, resume).map(|(target, moment)| Seek {
             target,
             moment,
+            sought: format!("{} ", target.stamp.as_str()).into_bytes(),
             passed: 0,
             held: Vec::new(),
             passed_over: Vec::new(),
@@ -162,19 +165,7 @@ impl LogFramer {
                     self.take(bytes);
                     rest
                 }
-                Line::Skip { stamp } => {
-                    let (line, rest, ended) = to_newline(raw, usize::MAX);
-                    if let Some(at) = self.glued(line) {
-                        self.recent.add(stamp);
-                        self.begin_target();
-                        raw.get(at..).unwrap_or_default()
-                    } else {
-                        if ended {
-                            self.skipped(stamp);
-                        }
-                        rest
-                    }
-                }
+                Line::Skip { stamp } => self.pass_over(raw, Some(stamp)),
                 Line::SkipPart { left } => {
                     let (bytes, rest, ended) = to_newline(raw, usize::try_from(left).unwrap_or(usize::MAX));
                     let left = left - bytes.len() as u64; // to_newline gives no more than was asked for
@@ -194,18 +185,7 @@ impl LogFramer {
                     self.hold(bytes, ended);
                     rest
                 }
-                Line::Stray => {
-                    let (line, rest, ended) = to_newline(raw, usize::MAX);
-                    if let Some(at) = self.glued(line) {
-                        self.begin_target();
-                        raw.get(at..).unwrap_or_default()
-                    } else {
-                        if ended {
-                            self.line = Line::Head;
-                        }
-                        rest
-                    }
-                }
+                Line::Stray => self.pass_over(raw, None),
             }
         }
     }
@@ -271,16 +251,30 @@ impl LogFramer {
         self.current = Some(Place { stamp, lines: self.recent.lines(&stamp), partial: 0 });
     }
 
-    /// Looks for the line that is sought behind bytes that are passed over; says where behind its stamp it goes on.
+    /// Leaves out bytes of a line that was taken before, which has its stamp, or that is none of the log's.
+    fn pass_over<'a>(&mut self, raw: &'a [u8], stamp: Option<Stamp>) -> &'a [u8] {
+        let (line, rest, ended) = to_newline(raw, usize::MAX);
+        if let Some((target, at)) = self.glued(line) {
+            stamp.into_iter().for_each(|stamp| self.recent.add(stamp));
+            self.begin(target);
+            return raw.get(at..).unwrap_or_default();
+        }
+        match stamp {
+            _ if !ended => {}
+            Some(stamp) => self.skipped(stamp),
+            None => self.line = Line::Head,
+        }
+        rest
+    }
+
+    /// Looks for the line that is sought behind bytes that are passed over; gives its stamp, and where behind that it goes on.
     ///
     /// Where the filter of `sinceTime` leaves out a line's last part and not its first, which takes a part that is stamped before the one in
     /// front of it, the newline is left out too, and the next line stands in the same line of the answer. No program knows the stamp that its
     /// output will get, so that a line which holds the one that is sought is two.
-    fn glued(&mut self, passed: &[u8]) -> Option<usize> {
+    fn glued(&mut self, passed: &[u8]) -> Option<(Stamp, usize)> {
         let seek = self.seek.as_mut()?;
-        let mut sought = seek.target.stamp.as_str().as_bytes().to_vec();
-        sought.push(b' ');
-        let before = seek.passed_over.len();
+        let (before, sought) = (seek.passed_over.len(), &seek.sought);
         seek.passed_over.extend_from_slice(passed);
         let found = seek.passed_over.windows(sought.len()).position(|window| window == sought);
         if found.is_some() || passed.last() == Some(&b'\n') {
@@ -289,13 +283,7 @@ impl LogFramer {
             let kept = seek.passed_over.len().saturating_sub(sought.len() - 1);
             seek.passed_over.drain(..kept);
         }
-        found.map(|at| (at + sought.len()).saturating_sub(before))
-    }
-
-    fn begin_target(&mut self) {
-        if let Some(stamp) = self.seek.as_ref().map(|seek| seek.target.stamp) {
-            self.begin(stamp);
-        }
+        found.map(|at| (seek.target.stamp, (at + sought.len()).saturating_sub(before)))
     }
 
     /// A line that was taken before has ended.
