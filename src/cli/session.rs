@@ -10,6 +10,7 @@ use super::env::{self, Env};
 use super::failure::Failure;
 use super::output::Format;
 use super::settings::{self, ConnectionArgs, Settings};
+use crate::types::shell_quoted;
 
 /// One run of one command.
 #[derive(Debug)]
@@ -67,7 +68,7 @@ impl Session {
     /// A command to suggest, such that it finds the same namespace.
     pub(super) fn suggest(&self, command: &str) -> String {
         match self.namespace_by_flag {
-            true => format!("lakeshore --namespace '{}' {command}", self.namespace),
+            true => format!("lakeshore --namespace {} {command}", shell_quoted(&self.namespace)),
             false => format!("lakeshore {command}"),
         }
     }

@@ -1,6 +1,7 @@
 //! The shell text that carries a Python script into a container.
 
 use super::RenderError;
+use crate::types::shell_quoted;
 
 /// Where the script stands in the container (\[L\] S79).
 const SCRIPT_PATH: &str = "/tmp/u.py";
@@ -29,15 +30,15 @@ pub(super) fn wrap(script: &str, args: &[String]) -> Result<String, RenderError>
         Some(delimiter) => {
             text.push_str(&format!("cat >{SCRIPT_PATH} <<'{delimiter}' || exit\n{lines}{delimiter}\n"));
             if !tail.is_empty() {
-                text.push_str(&format!("printf %s {} >>{SCRIPT_PATH} || exit\n", quote(tail)));
+                text.push_str(&format!("printf %s {} >>{SCRIPT_PATH} || exit\n", shell_quoted(tail)));
             }
         }
-        None => text.push_str(&format!("printf %s {} >{SCRIPT_PATH} || exit\n", quote(script))),
+        None => text.push_str(&format!("printf %s {} >{SCRIPT_PATH} || exit\n", shell_quoted(script))),
     }
     text.push_str(&format!("exec python3 {SCRIPT_PATH}"));
     for arg in args {
         text.push(' ');
-        text.push_str(&quote(arg));
+        text.push_str(&shell_quoted(arg));
     }
     if text.len() > MAX_COMMAND {
         let args = args.iter().map(String::len).sum();
@@ -64,9 +65,4 @@ fn delimiter(lines: &str) -> Option<String> {
 fn disturbs(line: &str, delimiter: &str) -> bool {
     let common = line.bytes().zip(delimiter.bytes()).take_while(|(one, other)| one == other).count();
     line == delimiter || (common > 0 && line.as_bytes().get(common).is_some_and(|byte| !byte.is_ascii()))
-}
-
-/// `text` as one word of the shell. Nothing is special between single quotes but the single quote itself.
-fn quote(text: &str) -> String {
-    format!("'{}'", text.replace('\'', r"'\''"))
 }

@@ -16,7 +16,7 @@ pub use ids::{Attempt, DispatchId, InvalidId};
 pub use name::{ImageRef, InstanceName, InvalidName, KubeName, KubeNamespace, NodeName, ResourceName};
 pub use nearest::nearest;
 pub use placement::{Placement, Role};
-pub use shell::shell_word;
+pub use shell::{shell_quoted, shell_word};
 pub use slug::{MAX_LABEL_VALUE, label_key, label_value, slug};
 pub use state::{Observation, Reason, State, advance};
 

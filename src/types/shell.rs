@@ -1,11 +1,16 @@
-//! Names in commands that a message suggests.
+//! Text as a word of a shell: in commands that a message suggests, and in the script that a container runs.
 
 use std::borrow::Cow;
+
+/// `text` between single quotes, where nothing is special to a shell but the single quote itself.
+pub fn shell_quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
 
 /// `text` as one word of a shell: quoted when a shell would take it for several words or for anything else than itself.
 pub fn shell_word(text: &str) -> Cow<'_, str> {
     let plain = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '/' | ':' | '@' | '%' | '+' | ',');
-    if !text.is_empty() && text.chars().all(plain) { text.into() } else { format!("'{}'", text.replace('\'', r"'\''")).into() }
+    if !text.is_empty() && text.chars().all(plain) { text.into() } else { shell_quoted(text).into() }
 }
 
 #[cfg(test)]
