@@ -104,24 +104,16 @@ impl ExclusiveStore {
 
 /// What lies beside a database that is missing or empty: an earlier one was here, and a new one in its place would hide what it held.
 fn left_of_a_database(folder: &Path, file: &Path) -> io::Result<Option<PathBuf>> {
-    let length = |path: &Path| match path.metadata() {
-        Ok(metadata) => Ok(metadata.len()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
-        Err(error) => Err(error),
-    };
-    if length(file)? > 0 {
+    let holds = |path: &Path| place::found(path.metadata()).map(|metadata| metadata.is_some_and(|metadata| metadata.len() > 0));
+    if holds(file)? {
         return Ok(None);
     }
     let log = beside(file, "-wal");
-    if length(&log)? > 0 {
+    if holds(&log)? {
         return Ok(Some(log));
     }
-    let logs = folder.join(LOGS);
-    match std::fs::read_dir(&logs) {
-        Ok(mut entries) => Ok(entries.next().transpose()?.map(|entry| entry.path())),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
-    }
+    let Some(mut logs) = place::found(std::fs::read_dir(folder.join(LOGS)))? else { return Ok(None) };
+    Ok(logs.next().transpose()?.map(|entry| entry.path()))
 }
 
 fn restored(settled: &Settled) -> String {

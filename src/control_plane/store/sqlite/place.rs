@@ -11,17 +11,20 @@ pub(super) fn plain(path: &Path) -> Cow<'_, Path> {
     if path.as_os_str().as_bytes().starts_with(b"file:") { Path::new(".").join(path).into() } else { path.into() }
 }
 
+/// `None` for what is not there.
+pub(super) fn found<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        result => result.map(Some),
+    }
+}
+
 /// Refuses what has the name of one of the store's files and is none: opening a FIFO would wait without end.
 ///
 /// # Errors
 /// What it is, and what to do.
 pub(super) fn regular(path: &Path) -> io::Result<()> {
-    let kind = match std::fs::metadata(path) {
-        Ok(metadata) if metadata.is_file() => return Ok(()),
-        Ok(metadata) => metadata.file_type(),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(error),
-    };
+    let Some(kind) = found(std::fs::metadata(path))?.map(|metadata| metadata.file_type()).filter(|kind| !kind.is_file()) else { return Ok(()) };
     let what = if kind.is_dir() {
         "a folder"
     } else if kind.is_fifo() {

@@ -9,6 +9,8 @@ use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::Path;
 
+use super::place::found;
+
 const HEADER: usize = 32;
 const FRAME_HEADER: usize = 24;
 const MAGIC: u32 = 0x377f_0682;
@@ -27,11 +29,7 @@ pub(super) enum Loss {
 /// # Errors
 /// When it cannot be read.
 pub(super) fn inspect(log: &Path) -> io::Result<Option<Loss>> {
-    let file = match File::open(log) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error),
-    };
+    let Some(file) = found(File::open(log))? else { return Ok(None) };
     let length = file.metadata()?.len();
     scan(BufReader::new(file), length)
 }
