@@ -39,13 +39,12 @@ impl Words {
     }
 
     fn lost(&self, id: Option<&str>, why: io::Error) -> Failure {
-        let (named, id) = id.map_or_else(|| ("the token".to_owned(), "ID"), |id| (format!("the token {id}"), id));
-        let see = if id == "ID" { format!("`{}` shows its id; ", self.list) } else { String::new() };
-        Failure::NotShown {
-            message: format!("{named} was made, and nobody has its text"),
-            cure: format!("{see}`{} {id}` ends it; then make another", self.revoke),
-            why,
-        }
+        let Self { list, revoke, .. } = self;
+        let (named, ends) = match id {
+            Some(id) => (format!("the token {id}"), format!("`{revoke} {id}` ends it")),
+            None => ("the token".to_owned(), format!("`{list}` shows its id; `{revoke} ID` ends it")),
+        };
+        Failure::NotShown { message: format!("{named} was made, and nobody has its text"), cure: format!("{ends}; then make another"), why }
     }
 
     /// What a request for a token means that was sent and not answered.

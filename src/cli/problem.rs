@@ -29,9 +29,7 @@ impl Problem {
     pub(super) fn read(status: StatusCode, body: &[u8]) -> Self {
         Self { status, ..serde_json::from_slice(body).unwrap_or_default() }
     }
-}
 
-impl Problem {
     /// Names the field at fault as the command line does; `words` are the API's name and the command line's.
     pub(super) fn in_words_of(&mut self, words: &[(&str, &str)]) {
         if let Some((_, word)) = words.iter().find(|(field, _)| self.field.as_deref() == Some(field)) {

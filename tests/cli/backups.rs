@@ -7,15 +7,10 @@ use std::path::Path;
 use std::process::Child;
 use std::sync::mpsc;
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 
-use crate::lakeshore::{Ended, Lakeshore, ended, lakeshore};
+use crate::lakeshore::{Ended, Lakeshore, ended, lakeshore, signal};
 use crate::plane::{Plane, STUCK};
-
-fn signal(process: u32, signal: Signal) {
-    kill(Pid::from_raw(i32::try_from(process).expect("a process id")), signal).expect("it is there");
-}
 
 fn text(path: &Path) -> &str {
     path.to_str().expect("text")

@@ -2,10 +2,9 @@
 
 use std::io::Read;
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 
-use crate::lakeshore::{ended, lakeshore};
+use crate::lakeshore::{ended, lakeshore, signal};
 use crate::play::{Cut, ID, Play, Script, ordinary};
 
 /// Starts `arguments`, waits for the first byte of output, and presses Ctrl-C.
@@ -13,7 +12,7 @@ fn interrupted(arguments: &[&str]) -> (crate::lakeshore::Ended, Vec<String>) {
     let play = Play::start(Script { openings: vec![(1, Cut::Open)], ..ordinary(b"first\nsecond\n", 0) });
     let (mut child, _home) = lakeshore(arguments).file("hello.py", "print(1)\n").to(&play.url()).start();
     child.stdout.as_mut().expect("is a pipe").read_exact(&mut [0]).expect("output begins");
-    kill(Pid::from_raw(child.id().try_into().expect("a pid")), Signal::SIGINT).expect("is running");
+    signal(child.id(), Signal::SIGINT);
     let ended = ended(child.wait_with_output().expect("ends"));
     (ended, play.lines("DELETE"))
 }

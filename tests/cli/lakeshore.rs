@@ -6,6 +6,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use tempfile::TempDir;
 
 /// A token of the right form, which must never show up in any output.
@@ -101,4 +103,9 @@ pub(crate) fn ended(output: Output) -> Ended {
     assert!(!stderr.contains(TOKEN) && !String::from_utf8_lossy(&output.stdout).contains(TOKEN), "the token was shown");
     assert!(!stderr.contains("panicked"), "{stderr}");
     Ended { code: output.status.code(), stdout: output.stdout, stderr }
+}
+
+/// Sends a signal to a process of ours.
+pub(crate) fn signal(process: u32, signal: Signal) {
+    kill(Pid::from_raw(i32::try_from(process).expect("a process id")), signal).expect("it is there");
 }

@@ -5,11 +5,10 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::process::Stdio;
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use crate::lakeshore::{Ended, Lakeshore, ended, lakeshore};
+use crate::lakeshore::{Ended, Lakeshore, ended, lakeshore, signal};
 use crate::plane::Plane;
 use crate::play::{Play, Script};
 use crate::serve::{call, ok};
@@ -68,11 +67,10 @@ fn row(server: &Plane, name: &str) -> Option<Value> {
 #[tokio::test]
 async fn a_server_that_was_stopped_makes_no_token_for_a_client_that_has_gone() {
     let server = Plane::start().await;
-    let pid = Pid::from_raw(i32::try_from(server.pid()).expect("a process id"));
-    kill(pid, Signal::SIGSTOP).expect("it runs");
+    signal(server.pid(), Signal::SIGSTOP);
     let data = server.data();
     let ended = lakeshore(&["tokens", "create", "--data", data.to_str().expect("is text"), "--name", "stopd", "--admin"]).run();
-    kill(pid, Signal::SIGCONT).expect("it is there");
+    signal(server.pid(), Signal::SIGCONT);
     assert_eq!((ended.code, ended.stdout()), (Some(1), ""), "{}", ended.stderr);
     for words in ["no answer within 10 s", "may have been made", "see `lakeshore tokens list`", "revoke it with `lakeshore tokens revoke ID`"] {
         assert!(ended.stderr.contains(words), "{words}: {}", ended.stderr);

@@ -77,8 +77,7 @@ impl World {
             }
         };
         match (verdict, end) {
-            (Err(_), End::Daemon) => return self.link_broken(link, End::Daemon),
-            (Err(_), End::Plane) => return self.link_broken(link, End::Plane),
+            (Err(_), end) => return self.link_broken(link, end),
             (Ok(Due::Wait(_)), _) => {}
             (Ok(Due::Beat), End::Daemon) => {
                 let beat = wire::encode_text(&ToControlPlane::Heartbeat {}).expect("it fits");

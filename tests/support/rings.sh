@@ -58,10 +58,13 @@ ring_loopback() {
   fi
 }
 
+# Names the committed files below these paths as they are now, so that what was shown of others is not taken for shown.
+sources_id() { git ls-files -z -- "$@" | xargs -0 sha256sum | sha256sum | cut -c1-16; }
+
 # The long form's schedules in parts, optimized; a part that was played on these very sources before is not played again.
 loopback_long() {
   local part=5000 total=100000 first kept sources
-  sources=$(git -C "$top" ls-files -z -- src tests/loopback Cargo.lock | (cd "$top" && xargs -0 sha256sum) | sha256sum | cut -c1-16)
+  sources=$(sources_id src tests/loopback Cargo.lock)
   mkdir -p "$top/target/loopback"
   for ((first = 1; first <= total; first += part)); do
     kept=$top/target/loopback/$sources.$first

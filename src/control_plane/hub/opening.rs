@@ -106,7 +106,7 @@ async fn enter<'a>(hub: &'a Hub, place: &Place, proven: bool) -> Result<Option<E
 }
 
 /// A row as a daemon gets it that is to answer for it.
-pub(super) fn open_item(hub: &Hub, row: &Instance) -> OpenItem {
+fn open_item(hub: &Hub, row: &Instance) -> OpenItem {
     OpenItem {
         dispatch_id: row.dispatch_id.clone(),
         attempt: row.attempt,
@@ -128,10 +128,10 @@ pub(super) fn pages<'a>(hub: &'a Hub, place: &Place, open: &'a [Instance]) -> im
         tracing::warn!(cluster = %place.cluster, node = %place.placement, later, "More dispatches are open than a session lists; the newest wait for a later session");
     }
     let listed = open.get(..MAX_OPEN_ITEMS).unwrap_or(open);
-    let count = listed.len().div_ceil(OPEN_PAGE).max(1);
-    (1..=count).map(move |number| {
-        let page = listed.chunks(OPEN_PAGE).nth(number - 1).unwrap_or_default();
-        (page.iter().map(|row| open_item(hub, row)).collect(), number < count)
+    let last = listed.len().saturating_sub(1) / OPEN_PAGE;
+    (0..=last).map(move |number| {
+        let page = listed.iter().skip(number * OPEN_PAGE).take(OPEN_PAGE);
+        (page.map(|row| open_item(hub, row)).collect(), number < last)
     })
 }
 

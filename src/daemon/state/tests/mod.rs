@@ -286,6 +286,12 @@ impl Case {
         Self { dispatch, instance, body: Dispatch { version: 1, caller, work: Work::Launch(launch) }.encode() }
     }
 
+    /// The same work as another dispatch.
+    pub(super) fn numbered(self, number: usize) -> Self {
+        let dispatch = DispatchId::from_random([u8::try_from(number).expect("small"); 16]);
+        Self { instance: dispatch.instance_name(Attempt(1)), dispatch, ..self }
+    }
+
     pub(super) fn open(&self, phase: OpenPhase, change: impl FnOnce(&mut OpenItem)) -> OpenItem {
         let mut open = OpenItem {
             dispatch_id: self.dispatch.clone(),

@@ -315,11 +315,7 @@ fn a_webhook_that_takes_our_marks_off_is_a_refusal_and_the_object_goes() {
 fn more_than_memory_allows_is_refused_until_some_is_made() {
     let mut desk = Desk::connected();
     let big = Case::with(|launch| launch.script_base64 = "A".repeat(1 << 20));
-    let offer = |desk: &mut Desk, n: u8| {
-        let dispatch = DispatchId::from_random([n; 16]);
-        let instance = dispatch.instance_name(Attempt(1));
-        desk.offer(&Case { dispatch, instance, body: big.body.clone() }, false)
-    };
+    let offer = |desk: &mut Desk, n| desk.offer(&Case { body: big.body.clone(), ..Case::new() }.numbered(n), false);
     let refused = (0..100).map(|n| offer(&mut desk, n)).filter(|effects| looks(effects) == 0).collect::<Vec<_>>();
     assert!((30..50).contains(&refused.len()), "64 MiB hold some sixty of them: {}", refused.len());
     assert!(refused.iter().all(|effects| rejection(effects).code == RejectionCode::Unavailable));

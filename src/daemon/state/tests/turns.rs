@@ -8,15 +8,9 @@ use crate::wire::RejectionCode;
 
 const OFFERED: usize = 3 * MAX_PROMISED;
 
-fn numbered(number: usize) -> Case {
-    let dispatch = DispatchId::from_random([u8::try_from(number).expect("small"); 16]);
-    let instance = dispatch.instance_name(Attempt(1));
-    Case { dispatch, instance, ..Case::new() }
-}
-
 /// Offers them all, finds none of their objects, and says which were accepted.
 fn offered(desk: &mut Desk) -> (Vec<Case>, Vec<usize>) {
-    let cases: Vec<Case> = (0..OFFERED).map(numbered).collect();
+    let cases: Vec<Case> = (0..OFFERED).map(|number| Case::new().numbered(number)).collect();
     let looked: Vec<_> = cases.iter().map(|case| desk.offer(case, false)).collect();
     let accepted = looked.iter().map(|effects| accepts(&desk.answer(effects, Ok(None)))).collect::<Vec<_>>();
     let accepted = accepted.into_iter().enumerate().filter_map(|(number, yes)| yes.then_some(number)).collect();
